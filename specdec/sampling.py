@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from specdec.params import SamplingParams
 
 _HEAD = 1024
+_MARGIN = 1e-4  # above the rounding of a float32 sum over a vocabulary
+_COLDEST = 1e-30  # a lower temperature draws the same, and its quotients would overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +24,19 @@ class SamplingRule:
     """What the host knows of a batch's sampling; batches with one rule run the same code.
 
     greedy: every row has temperature 0. width: the largest top_k when every sampled row has one, else 0.
-    nucleus: some row has top_p < 1. floor: some row has min_p > 0.
+    limited: some row has a top_k. nucleus: some row has top_p < 1. floor: some row has min_p > 0.
     """
 
     greedy: bool = True
     width: int = 0
+    limited: bool = False
     nucleus: bool = False
     floor: bool = False
+
+    @property
+    def filtered(self) -> bool:
+        """Whether any row has a filter."""
+        return self.width > 0 or self.limited or self.nucleus or self.floor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +65,7 @@ class Sampling:
         rule = SamplingRule(
             greedy=not sampled,
             width=max(tops) if tops and min(tops) > 0 else 0,
+            limited=any(k > 0 for k in tops),
             nucleus=any(p.top_p < 1 for p in sampled),
             floor=any(p.min_p > 0 for p in sampled),
         )
@@ -109,7 +118,7 @@ class Sampling:
         if self.rule.greedy:
             return best
         scaled = logits / self._temperature
-        if self.rule.width or self.rule.nucleus or self.rule.floor:
+        if self.rule.filtered:
             drawn = self._pick_filtered(scaled, positions, stream)
         else:
             drawn = self._pick_any(scaled, positions, stream)
@@ -121,14 +130,14 @@ class Sampling:
         if self.rule.greedy:
             return greedy
         scaled = logits / self._temperature
-        if self.rule.width or self.rule.nucleus or self.rule.floor:
+        if self.rule.filtered:
             values, ids = self._filtered(scaled)
             scaled = torch.full_like(scaled, -torch.inf).scatter_(-1, ids, values)
         return torch.where(self.temperature[:, None, None] > 0, scaled.softmax(-1), greedy)
 
     @property
     def _temperature(self) -> Tensor:
-        return torch.where(self.temperature > 0, self.temperature, 1.0)[:, None, None]
+        return torch.where(self.temperature > 0, self.temperature.clamp(min=_COLDEST), 1.0)[:, None, None]
 
     def _pick_any(self, scaled: Tensor, positions: Tensor, stream: int) -> Tensor:
         ids = torch.arange(scaled.shape[-1], device=scaled.device)
@@ -146,11 +155,12 @@ class Sampling:
         top_k = torch.where(self.top_k > 0, self.top_k, scaled.shape[-1])[:, None, None]
         values = values.masked_fill(rank >= top_k, -torch.inf)
         if self.rule.nucleus:
-            total = scaled.logsumexp(-1, keepdim=True)
-            limited = values.logsumexp(-1, keepdim=True)
-            share = (values - torch.where(self.top_k[:, None, None] > 0, limited, total)).exp()
-            before = share.cumsum(-1) - share
-            drop = (before >= self.top_p[:, None, None]) & (self.top_p[:, None, None] < 1) & (rank > 0)
+            # Sums run over a prefix in order, so the cut is the same however many candidates follow it.
+            share = scaled.softmax(-1).gather(-1, ids).masked_fill(rank >= top_k, 0.0)
+            total = share.cumsum(-1)
+            top_p = self.top_p[:, None, None]
+            limit = top_p * torch.where(self.top_k[:, None, None] > 0, total[..., -1:], 1.0)
+            drop = (total - share >= limit) & (top_p < 1) & (rank > 0)
             values = values.masked_fill(drop, -torch.inf)
         if self.rule.floor:
             floor = values[..., :1] + self.min_p[:, None, None].log()
@@ -158,15 +168,15 @@ class Sampling:
         return values, ids
 
     def _candidates(self, scaled: Tensor) -> tuple[Tensor, Tensor]:
-        """As many of the best tokens as the filters can keep, sorted."""
+        """As many of the best tokens as the filters can keep, sorted, the lowest id first on ties."""
         vocab = scaled.shape[-1]
-        if self.rule.width:
-            top = scaled.topk(min(self.rule.width, vocab), dim=-1)
-            return top.values, top.indices
-        if _on_host(scaled) and vocab > _HEAD:
-            top = scaled.topk(_HEAD, dim=-1)
-            if self._covered(scaled, top.values):
-                return top.values, top.indices
+        if scaled.dtype == torch.float32:
+            if self.rule.width:
+                return _best(scaled, min(self.rule.width, vocab))
+            if _on_host(scaled) and vocab > _HEAD:
+                values, ids = _best(scaled, _HEAD)
+                if self._covered(scaled, values):
+                    return values, ids
         full = scaled.sort(dim=-1, descending=True, stable=True)
         return full.values, full.indices
 
@@ -174,10 +184,23 @@ class Sampling:
         """Whether the head holds all that any filter can keep. Reads a value: for the host only."""
         mass = (head.logsumexp(-1) - scaled.logsumexp(-1)).exp()
         k = (self.top_k[:, None] > 0) & (self.top_k[:, None] <= head.shape[-1])
-        p = (self.top_k[:, None] == 0) & (self.top_p[:, None] < 1) & (mass > self.top_p[:, None])
+        p = (self.top_k[:, None] == 0) & (self.top_p[:, None] < 1) & (mass > self.top_p[:, None] + _MARGIN)
         floor = head[..., 0] + self.min_p[:, None].log()
         m = (self.top_k[:, None] == 0) & (self.min_p[:, None] > 0) & (head[..., -1] < floor)
         return bool((k | p | m | (self.temperature[:, None] == 0)).all())
+
+
+def _best(scaled: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of float32 scaled [..., V] and their ids, in the order of a stable sort.
+
+    `topk` alone breaks ties by chance, so that a row's candidates would depend on k, and k on the other rows. The
+    key holds the float's bits in integer order and, below them, the id.
+    """
+    bits = (scaled + 0.0).view(torch.int32)  # + 0.0 leaves one zero
+    order = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    key = order.to(torch.int64).mul_(1 << 32).sub_(torch.arange(scaled.shape[-1], device=scaled.device))
+    ids = key.topk(k, dim=-1).indices
+    return scaled.gather(-1, ids), ids
 
 
 def _on_host(x: Tensor) -> bool:
