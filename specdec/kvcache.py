@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specdec.errors import CapacityError
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
@@ -63,6 +65,11 @@ class KVCache:
             return Place(slots, start, nodes, self.rows)
         names, starts = slots.tolist(), start.tolist()
         span = max(starts) + nodes
+        if min(starts) < 0 or span > self.rows:
+            raise CapacityError(
+                f"rows {min(starts)} to {span - 1} of a slot were asked for; a slot has rows 0 to {self.rows - 1}. "
+                "Reserve more rows, or keep sequences shorter."
+            )
         first = names[0] if names == list(range(names[0], names[0] + len(names))) else None
         offset = starts[0] if len(set(starts)) == 1 else None
         return Place(slots, start, nodes, span, first, offset)
