@@ -25,24 +25,22 @@ class Plugin:
     load: Callable[[], Any]
 
 
-_local: dict[tuple[str, str], Plugin] = {}
+_local: dict[tuple[str, str], list[Plugin]] = {}
 
 
 def register(group: str, name: str, factory: Callable[..., Any]) -> Callable[[], None]:
     """Register `factory` for this process; returns a function that undoes it.
 
-    A local name hides an installed one until it is undone.
+    A local name hides an installed one, and an earlier local one, until it is undone; the order does not matter.
     """
     _known_group(group)
-    key = (group, name)
-    before = _local.get(key)
-    _local[key] = Plugin(group, name, "this process", lambda: factory)
+    plugin = Plugin(group, name, "this process", lambda: factory)
+    stack = _local.setdefault((group, name), [])
+    stack.append(plugin)
 
     def undo() -> None:
-        if before is None:
-            _local.pop(key, None)
-        else:
-            _local[key] = before
+        if plugin in stack:
+            stack.remove(plugin)
 
     return undo
 
@@ -51,7 +49,7 @@ def plugins(group: str) -> dict[str, Plugin]:
     """Every registered name of the group, sorted; reads metadata only."""
     _known_group(group)
     found = {ep.name: _from_entry_point(group, ep) for ep in _entry_points(group)}
-    found.update({name: plugin for (g, name), plugin in _local.items() if g == group})
+    found.update({name: stack[-1] for (g, name), stack in _local.items() if g == group and stack})
     return dict(sorted(found.items()))
 
 
@@ -122,8 +120,11 @@ def _make(group: str, name: str, inner: tuple[Any, ...], options: Mapping[str, A
                 f"{kind} {name!r} has no option {key!r} (known: {', '.join(own) or 'none'}).{nearest(key, own)}"
             )
     needed = [
-        p for p in own if parameters[p].default is inspect.Parameter.empty
-        and parameters[p].kind is not inspect.Parameter.VAR_POSITIONAL and p not in options
+        p
+        for p in own
+        if parameters[p].default is inspect.Parameter.empty
+        and parameters[p].kind is not inspect.Parameter.VAR_POSITIONAL
+        and p not in options
     ]
     if needed:
         raise OptionError(f"{kind} {name!r} needs the option {needed[0]!r}; none was given.")
