@@ -48,7 +48,7 @@ class EngineConfig:
     verifier_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.budget is not None and (not isinstance(self.budget, int) or self.budget < 1):
+        if self.budget is not None and (type(self.budget) is not int or self.budget < 1):
             raise OptionError(
                 f"budget counts nodes with the anchor and is at least 1 (1 drafts nothing); found {self.budget!r}."
             )
@@ -74,4 +74,7 @@ class EngineConfig:
                 table = tomllib.load(file)
             except tomllib.TOMLDecodeError as error:
                 raise OptionError(f"{path} is not valid TOML: {error}.") from error
-        return cls.of(**table.get("engine", {}))
+        options = table.get("engine", {})
+        if not isinstance(options, dict):
+            raise OptionError(f"{path}: engine is a table, written as [engine]; found {options!r}.")
+        return cls.of(**options)
