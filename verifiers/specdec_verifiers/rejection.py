@@ -38,9 +38,9 @@ class Rejection(Verifier):
         x = draft.tokens[:, 1:, None]
         before = p[:, :-1].gather(-1, x)[..., 0]
         drawn_from = q[:, 1:].gather(-1, x)[..., 0]
-        u = noise.uniform(
-            sampling.seed[:, None], lengths[:, None] + index[:-1], index[1:, None], noise.COIN
-        )[..., 0]
+        u = noise.uniform(sampling.seed[:, None], lengths[:, None] + index[:-1], index[1:, None], noise.COIN)[
+            ..., 0
+        ]
         passed = (u * drawn_from <= before) & (before > 0)
         return torch.nn.functional.pad(passed, (1, 0), value=True)
 
@@ -48,7 +48,7 @@ class Rejection(Verifier):
 def residual(p: Tensor, q: Tensor, draft: Draft, prefix: Verdict) -> Tensor:
     """What the token after the kept prefix is drawn from, not normalised: [B, V].
 
-    max(p - q, 0) where the next token was rejected; p where there was none left.
+    max(p - q, 0) where the next token was rejected; p where there was none left, or where rounding left no mass.
     """
     last = prefix.accepted[:, None]
     after = (last + 1).clamp(max=draft.nodes - 1)
@@ -56,7 +56,8 @@ def residual(p: Tensor, q: Tensor, draft: Draft, prefix: Verdict) -> Tensor:
     width = (-1, -1, p.shape[-1])
     p_last = p.gather(1, last[..., None].expand(width))[:, 0]
     q_next = q.gather(1, after[..., None].expand(width))[:, 0]
-    return torch.where(rejected, (p_last - q_next).clamp(min=0), p_last)
+    excess = (p_last - q_next).clamp(min=0)
+    return torch.where(rejected & (excess.sum(-1, keepdim=True) > 0), excess, p_last)
 
 
 def draw(weights: Tensor, sampling: Sampling, positions: Tensor) -> Tensor:

@@ -30,19 +30,20 @@ class TreeRejection(Verifier):
         left = p[:, 0]
         kept = torch.zeros_like(draft.used)
         rows = torch.arange(p.shape[0], device=p.device)
+        index = torch.arange(draft.nodes, device=p.device)
         for i in range(1, draft.nodes):
             x = draft.tokens[:, i]
             child = draft.used[:, i] & (draft.parents[:, i] == at)
             q = draft.q[:, i] if draft.q is not None else torch.zeros_like(left).scatter_(1, x[:, None], 1.0)
-            index = torch.tensor([i], device=p.device)
             position = lengths + draft.depth[:, i] - 1
-            u = noise.uniform(sampling.seed, position, index, noise.COIN)[:, 0]
+            u = noise.uniform(sampling.seed, position, index[i : i + 1], noise.COIN)[:, 0]
             share = left[rows, x]
             passed = child & (u * q[rows, x] <= share) & (share > 0)
             kept[:, i] = passed
             at = torch.where(passed, i, at)
-            refused = (left - q).clamp(min=0)
-            refused = refused / refused.sum(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+            excess = (left - q).clamp(min=0)
+            mass = excess.sum(-1, keepdim=True)
+            refused = torch.where(mass > 0, excess / mass, left)  # rounding may leave no mass
             left = torch.where(passed[:, None], p[:, i], torch.where(child[:, None], refused, left))
         prefix = verdict_of(draft, kept, draft.tokens)
         return Verdict(prefix.path, prefix.accepted, draw(left, sampling, lengths + prefix.accepted))

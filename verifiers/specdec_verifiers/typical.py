@@ -21,7 +21,7 @@ class Typical(Verifier):
     lossless = False
 
     def __init__(self, epsilon: float = 0.3, delta: float = 0.09) -> None:
-        if not 0 < epsilon <= 1 or delta <= 0:
+        if not 0 < epsilon <= 1 or not delta > 0:
             raise OptionError(
                 f"typical needs 0 < epsilon <= 1 and delta > 0; found epsilon={epsilon!r}, delta={delta!r}."
             )
