@@ -45,8 +45,14 @@ _HOMES = {
     "specdec.drafter": ("Drafter", "DrafterSpec"),
     "specdec.engine": ("DecodeSession", "Engine"),
     "specdec.errors": (
-        "CapacityError", "CompositionError", "ContractError", "MissingExtra", "OptionError", "SpecdecError",
-        "UnknownPlugin", "UnsupportedModel",
+        "CapacityError",
+        "CompositionError",
+        "ContractError",
+        "MissingExtra",
+        "OptionError",
+        "SpecdecError",
+        "UnknownPlugin",
+        "UnsupportedModel",
     ),
     "specdec.hf": ("HFTarget",),
     "specdec.params": ("SamplingParams",),
@@ -59,7 +65,7 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME)
+__all__ = sorted(_HOME)  # noqa: PLE0605  one table of names, not two
 
 
 def __getattr__(name: str) -> Any:

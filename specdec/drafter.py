@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from specdec.target import Target
+from specdec.text import TextCodec
 from specdec.types import Context, Draft, Request, Scores, Verdict
 
 
@@ -37,6 +39,9 @@ class Drafter(ABC):
     """
 
     spec: DrafterSpec = DrafterSpec()
+
+    def attach(self, target: Target, codec: TextCodec | None) -> None:
+        """Called once, before any other method: the time to size state and to refuse what cannot work."""
 
     def open(self, slots: Tensor, requests: Sequence[Request], scores: Scores) -> None:
         """Requests begin in `slots` [B]; prompts are int64 tensors; `scores` follow their last tokens."""

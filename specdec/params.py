@@ -23,7 +23,7 @@ class SamplingParams:
     """The options of one request; each is honoured with every drafter, or refused by name.
 
     max_tokens            new tokens at most; 0 is allowed
-    min_tokens            no EOS, stop token or stop string before so many new tokens
+    min_tokens            so many new tokens come before an EOS, a stop token, or the end of a stop string
     temperature           0 is greedy
     top_k, top_p, min_p   filters, applied in this order after temperature; 0 (or -1), 1 and 0 switch them off
     seed                  fixes the output at any temperature; None draws a new one for each request
@@ -108,9 +108,7 @@ class SamplingParams:
             if self.seed >= 1 << 63:
                 raise OptionError(f"seed must fit in 64 signed bits; found {self.seed}.")
         if self.min_tokens > self.max_tokens:
-            raise OptionError(
-                f"min_tokens {self.min_tokens} is above max_tokens {self.max_tokens}. Raise max_tokens."
-            )
+            raise OptionError(f"min_tokens {self.min_tokens} is above max_tokens {self.max_tokens}. Raise max_tokens.")
 
     def _check_numbers(self) -> None:
         _number("temperature", self.temperature, 0.0, math.inf)

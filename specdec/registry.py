@@ -67,8 +67,7 @@ def load(group: str, name: str) -> Any:
     known = plugins(group)
     if name not in known:
         raise UnknownPlugin(
-            f"{_KINDS[group]} {name!r} is not registered (known: {', '.join(known) or 'none'})."
-            f"{nearest(name, known)}"
+            f"{_KINDS[group]} {name!r} is not registered (known: {', '.join(known) or 'none'}).{nearest(name, known)}"
         )
     plugin = known[name]
     try:

@@ -56,9 +56,7 @@ class Sampling:
     rule: SamplingRule = SamplingRule()
 
     @classmethod
-    def of(
-        cls, params: Sequence[SamplingParams], seeds: Sequence[int], device: torch.device | str = "cpu"
-    ) -> Sampling:
+    def of(cls, params: Sequence[SamplingParams], seeds: Sequence[int], device: torch.device | str = "cpu") -> Sampling:
         """One row for each of `params`; `seeds` are the resolved seeds."""
         sampled = [p for p in params if p.temperature > 0]
         tops = [p.top_k for p in sampled]

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from specdec.types import Draft, Scores, Verdict
 
+_CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
@@ -27,7 +29,7 @@ class TargetSpec:
     slots: int
     max_budget: int = 64
     eos_ids: tuple[int, ...] = ()
-    device: torch.device = torch.device("cpu")
+    device: torch.device = _CPU
     dtype: torch.dtype = torch.float32
     taps: tuple[int, ...] = ()
     name: str = ""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specdec import tree
+from specdec.errors import ContractError
 from specdec.params import SamplingParams
 from specdec.sampling import Sampling
 
@@ -37,9 +38,7 @@ class Draft:
     linear: bool = False
 
     @classmethod
-    def chain(
-        cls, anchor: Tensor, tokens: Tensor, q: Tensor | None = None, counts: Tensor | None = None
-    ) -> Draft:
+    def chain(cls, anchor: Tensor, tokens: Tensor, q: Tensor | None = None, counts: Tensor | None = None) -> Draft:
         """Rows of tokens one after another.
 
         anchor [B], tokens [B, K], q [B, K, V]; counts [B] int64 says how many tokens of each row count (all).
@@ -50,7 +49,7 @@ class Draft:
         if counts is not None:
             parents = torch.where(index <= counts[:, None], parents, -1)
         if q is not None:
-            q = torch.cat([torch.zeros_like(q[:, :1]) if k else q, q], 1)
+            q = torch.nn.functional.pad(q, (0, 0, 1, 0))
         return cls(torch.cat([anchor[:, None], tokens], 1), parents, q, linear=True)
 
     @classmethod
@@ -219,6 +218,13 @@ class Request:
     params: SamplingParams = field(default_factory=SamplingParams)
     session: str | None = None
     id: str = ""
+
+    @property
+    def ids(self) -> Tensor:
+        """The prompt as int64 ids; what roles are given always has them."""
+        if not isinstance(self.prompt, Tensor):
+            raise ContractError(f"request {self.id!r} reached a role without token ids. Engines encode prompts first.")
+        return self.prompt
 
 
 @dataclass(frozen=True, slots=True)

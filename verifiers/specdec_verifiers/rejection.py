@@ -38,9 +38,7 @@ class Rejection(Verifier):
         x = draft.tokens[:, 1:, None]
         before = p[:, :-1].gather(-1, x)[..., 0]
         drawn_from = q[:, 1:].gather(-1, x)[..., 0]
-        u = noise.uniform(sampling.seed[:, None], lengths[:, None] + index[:-1], index[1:, None], noise.COIN)[
-            ..., 0
-        ]
+        u = noise.uniform(sampling.seed[:, None], lengths[:, None] + index[:-1], index[1:, None], noise.COIN)[..., 0]
         passed = (u * drawn_from <= before) & (before > 0)
         return torch.nn.functional.pad(passed, (1, 0), value=True)
 
