@@ -1,0 +1,155 @@
+"""The Llama shape in as few torch operators as possible.
+
+One product for query, key and value; the residual sums and the gate inside the products where the CPU's library
+does that; rotary tables computed once, by the model's own module, so that any scaling is the model's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from specdec.hf import linear, support
+from specdec.hf.backbone import Step, biases, pick
+from specdec.kvcache import KVCache
+
+_SHAPES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+_FIXED_ROPE = ("default", "linear", "llama3", "yarn")
+
+
+def unfit(model: Any) -> str | None:
+    """Why this model is not of the Llama shape, or None."""
+    config = model.config
+    if type(model).__name__ not in _SHAPES:
+        return f"{type(model).__name__} is none of {', '.join(_SHAPES)}"
+    if config.hidden_act != "silu":
+        return f"its activation is {config.hidden_act!r}, not 'silu'"
+    rope = (config.rope_parameters or {}).get("rope_type")
+    if rope not in _FIXED_ROPE:
+        return f"its rope type {rope!r} depends on the length"
+    layer = model.model.layers[0]
+    attention, mlp = layer.self_attn, layer.mlp
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+    if any(type(part) is not nn.Linear for part in (*parts, mlp.gate_proj, mlp.up_proj, mlp.down_proj, model.lm_head)):
+        return "its products are not plain ones (quantised, or with adapters)"
+    if model.model.rotary_emb.inv_freq.numel() * 2 != attention.head_dim:
+        return "only a part of each head is rotated"
+    return None
+
+
+class FusedBackbone:
+    """The layers of a Llama-shaped model as plain functions; reads the model once and keeps its own weights.
+
+    model       a model for which `unfit` is None; with `consume` its layers are taken apart one by one, so that
+                weights never exist twice
+    positions   rows of the rotary tables
+    taps        layers whose output is handed out beside the logits
+    """
+
+    name = "fused"
+
+    def __init__(self, model: Any, *, positions: int, taps: tuple[int, ...] = (), consume: bool = False) -> None:
+        base = model.model
+        dtype = base.embed_tokens.weight.dtype
+        self.dtype, self.taps = dtype, taps
+        self.embedding: Tensor = base.embed_tokens.weight.detach()
+        at = torch.arange(positions, device=self.embedding.device)[None]
+        cos, sin = base.rotary_emb(self.embedding[:1], at)
+        half = cos.shape[-1] // 2
+        self.cos = cos[0].detach().clone()[:, None]  # [positions, 1, D]
+        self.sin = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)[:, None]
+        self.windows = support.windows(model.config)
+        pack = dtype == torch.bfloat16
+        self.layers = []
+        for i, layer in enumerate(base.layers):
+            self.layers.append(_Layer(layer, pack=pack))
+            if consume:
+                base.layers[i] = nn.Identity()
+        self.norm, self.eps = base.norm.weight.detach(), base.norm.variance_epsilon
+        self.head = linear.make(model.lm_head.weight.detach(), model.lm_head.bias, pack=dtype != torch.float16)
+
+    def __call__(self, step: Step, cache: KVCache) -> tuple[Tensor, Tensor | None]:
+        """See `Backbone`."""
+        x = functional.embedding(step.tokens, self.embedding)  # [B, N, H]
+        rope = (self.cos[step.positions], self.sin[step.positions])  # [B, N, 1, D]
+        masks = biases(step, self.windows, self.dtype)
+        tapped: dict[int, Tensor] = {}
+        for i, layer in enumerate(self.layers):
+            x = layer(x, rope, masks[self.windows[i]], i, step, cache)
+            if i in self.taps:
+                tapped[i] = pick(x, step.last)
+        x = functional.rms_norm(pick(x, step.last), self.norm.shape, self.norm, self.eps)
+        hidden = torch.cat([tapped[i] for i in self.taps], -1) if self.taps else None
+        return self.head(x), hidden
+
+
+class _Layer:
+    """One layer: attention and gated product, each with its norm and residual sum."""
+
+    def __init__(self, layer: Any, *, pack: bool) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.dim: int = attention.head_dim
+        self.scale: float = attention.scaling
+        self.heads = attention.q_proj.out_features // self.dim
+        self.groups = attention.k_proj.out_features // self.dim
+        self.eps: float = layer.input_layernorm.variance_epsilon
+        self.before: Tensor = layer.input_layernorm.weight.detach()
+        self.between: Tensor = layer.post_attention_layernorm.weight.detach()
+        norms = (getattr(attention, "q_norm", None), getattr(attention, "k_norm", None))
+        self.q_norm, self.k_norm = (None if norm is None else norm.weight.detach() for norm in norms)
+        parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+        weight = torch.cat([part.weight.detach() for part in parts])
+        bias = None if parts[0].bias is None else torch.cat([part.bias.detach() for part in parts])
+        self.qkv = linear.make(weight, bias, pack=pack)
+        self.out = _product(attention.o_proj, pack)
+        self.gate, self.up, self.down = (_product(part, pack) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
+
+    def __call__(
+        self,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        bias: Tensor | None,
+        index: int,
+        step: Step,
+        cache: KVCache,
+    ) -> Tensor:
+        """X [B, N, H] -> [B, N, H]; writes the rows of `step.place` of layer `index`."""
+        y = functional.rms_norm(x, self.before.shape, self.before, self.eps)
+        x = self.out.plus(self._attend(y, rope, bias, index, step, cache), x)
+        y = functional.rms_norm(x, self.between.shape, self.between, self.eps)
+        return self.down.plus(self.up.times(y, self.gate.silu(y)), x)
+
+    def _attend(
+        self,
+        y: Tensor,
+        rope: tuple[Tensor, Tensor],
+        bias: Tensor | None,
+        index: int,
+        step: Step,
+        cache: KVCache,
+    ) -> Tensor:
+        rows, n, _ = y.shape
+        qkv = self.qkv(y).view(rows, n, -1, self.dim)
+        both = self.heads + self.groups
+        qk = qkv[:, :, :both]
+        if self.q_norm is not None:
+            q = functional.rms_norm(qk[:, :, : self.heads], (self.dim,), self.q_norm, self.eps)
+            k = functional.rms_norm(qk[:, :, self.heads :], (self.dim,), self.k_norm, self.eps)
+            qk = torch.cat([q, k], 2)
+        turned = torch.roll(qk, self.dim // 2, -1)
+        qk = (qk * rope[0]).addcmul_(turned, rope[1])
+        cache.write(index, step.place, qk[:, :, self.heads :].transpose(1, 2), qkv[:, :, both:].transpose(1, 2))
+        keys, values = cache.view(index, step.place)
+        q = qk[:, :, : self.heads].transpose(1, 2)  # [B, heads, N, D]
+        seen = functional.scaled_dot_product_attention(
+            q, keys, values, bias, scale=self.scale, enable_gqa=self.heads != self.groups
+        )
+        return seen.transpose(1, 2).reshape(rows, n, -1)
+
+
+def _product(part: Any, pack: bool) -> linear.Linear:
+    bias = None if part.bias is None else part.bias.detach()
+    return linear.make(part.weight.detach(), bias, pack=pack)
