@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,7 @@ class SamplingParams:
         self._check_counts()
         self._check_numbers()
         self._check_lists()
+        self._check_grammar()
         if self.regex is not None and self.json_schema is not None:
             raise OptionError("regex and json_schema were both given; one grammar can hold. Drop one of them.")
 
@@ -90,11 +91,11 @@ class SamplingParams:
 
     def _normalise(self) -> None:
         set_ = object.__setattr__
-        set_(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        set_(self, "stop", (self.stop,) if isinstance(self.stop, str) else self.stop)
         set_(self, "top_k", 0 if self.top_k == -1 else self.top_k)
-        for name in ("stop_token_ids", "bad_words", "logits_processors", "stop_criteria"):
+        for name in ("stop", "stop_token_ids", "bad_words", "logits_processors", "stop_criteria"):
             value = getattr(self, name)
-            if isinstance(value, str | int) or callable(value):
+            if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
                 raise OptionError(f"{name} is a list; found {value!r}. Put it in a list.")
             set_(self, name, tuple(value))
 
@@ -124,17 +125,31 @@ class SamplingParams:
                 raise OptionError(f"stop holds non-empty strings; found {text!r}.")
         for token in self.stop_token_ids:
             _whole("stop_token_ids", token, 0)
+        if not isinstance(self.logit_bias, Mapping):
+            raise OptionError(f"logit_bias maps token ids to numbers; found {self.logit_bias!r}.")
         for token, bias in self.logit_bias.items():
             _whole("logit_bias key", token, 0)
-            if not isinstance(bias, int | float) or math.isnan(bias):
-                raise OptionError(f"logit_bias[{token}] must be a number; found {bias!r}.")
+            if not isinstance(bias, int | float) or isinstance(bias, bool) or not bias < math.inf:
+                raise OptionError(f"logit_bias[{token}] must be a number below infinity; found {bias!r}.")
         for word in self.bad_words:
+            if not isinstance(word, str | Sequence):
+                raise OptionError(f"bad_words holds strings or token lists; found {word!r}.")
             if not word:
                 raise OptionError("bad_words holds strings or token lists that are not empty; found an empty one.")
+            for token in () if isinstance(word, str) else word:
+                _whole("bad_words token", token, 0)
         for name in ("logits_processors", "stop_criteria"):
             for call in getattr(self, name):
                 if not callable(call):
                     raise OptionError(f"{name} holds callables; found {call!r}.")
+
+    def _check_grammar(self) -> None:
+        if not isinstance(self.ignore_eos, bool):
+            raise OptionError(f"ignore_eos is True or False; found {self.ignore_eos!r}.")
+        if not isinstance(self.regex, str | None):
+            raise OptionError(f"regex is a string; found {self.regex!r}.")
+        if not isinstance(self.json_schema, str | Mapping | None):
+            raise OptionError(f"json_schema is a JSON text or a mapping; found {self.json_schema!r}.")
 
 
 def _whole(name: str, value: Any, least: int) -> None:
@@ -143,8 +158,8 @@ def _whole(name: str, value: Any, least: int) -> None:
 
 
 def _number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-    if fits and low <= value <= high and value != math.inf and not (open_low and value == low):
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if fits and low <= value <= high and not (open_low and value == low):
         return
     bracket = "(" if open_low else "["
     raise OptionError(f"{name} must be a finite number in {bracket}{low}, {high}]; found {value!r}.")
