@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _HEAD = 1024
 _MARGIN = 1e-4  # above the rounding of a float32 sum over a vocabulary
-_COLDEST = 1e-30  # a lower temperature draws the same, and its quotients would overflow
+# Temperatures beyond these draw the same as the bounds do, and their quotients would overflow.
+_COLDEST, _HOTTEST = 1e-30, 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Sampling:
 
     @property
     def _temperature(self) -> Tensor:
-        return torch.where(self.temperature > 0, self.temperature.clamp(min=_COLDEST), 1.0)[:, None, None]
+        return torch.where(self.temperature > 0, self.temperature.clamp(_COLDEST, _HOTTEST), 1.0)[:, None, None]
 
     def _pick_any(self, scaled: Tensor, positions: Tensor, stream: int) -> Tensor:
         ids = torch.arange(scaled.shape[-1], device=scaled.device)
