@@ -135,7 +135,7 @@ class SamplingParams:
             if not isinstance(word, str | Sequence):
                 raise OptionError(f"bad_words holds strings or token lists; found {word!r}.")
             if not word:
-                raise OptionError("bad_words holds strings or token lists that are not empty; found an empty one.")
+                raise OptionError(f"bad_words holds strings or token lists that are not empty; found {word!r}.")
             for token in () if isinstance(word, str) else word:
                 _whole("bad_words token", token, 0)
         for name in ("logits_processors", "stop_criteria"):
