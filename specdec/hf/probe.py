@@ -52,7 +52,7 @@ def verify(backbone: Backbone, cache: KVCache, found: Probe, config: Any) -> Non
     except Exception as error:
         raise support.refuse(config, f"its modules fail over slabs ({type(error).__name__}: {error})") from error
     gap = (torch.cat(said, 1).float() - found.logits).abs().max().item()
-    size = max(1.0, found.logits.abs().max().item())
+    size = max(1e-6, found.logits.abs().max().item())
     bound = (1e-3 if found.shape.dtype == torch.float32 else 0.1) * size
     if not gap <= bound:
         raise support.refuse(
