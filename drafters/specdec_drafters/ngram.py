@@ -23,17 +23,20 @@ class Ngram(Drafter):
     period. State: a log of each slot's tokens [S, max_len]. One pass over the log for each of `max_match` tokens;
     nothing syncs with the host on a device.
 
-    max_match, min_match: tokens compared at most, and at least for a proposal.
+    max_match, min_match   tokens compared at most, and at least for a proposal
+    stretch                tokens proposed for each token that matched: the longer the match, the further it is trusted
     """
 
-    spec = DrafterSpec(window=_WINDOW)
+    spec = DrafterSpec(window=_WINDOW, max_budget=16)
 
-    def __init__(self, max_match: int = 6, min_match: int = 2) -> None:
+    def __init__(self, max_match: int = 6, min_match: int = 1, stretch: int = 4) -> None:
         if not 1 <= min_match <= max_match <= _WINDOW:
             raise OptionError(
                 f"ngram needs 1 <= min_match <= max_match <= {_WINDOW}; found {min_match!r} and {max_match!r}."
             )
-        self.max_match, self.min_match = max_match, min_match
+        if stretch < 1:
+            raise OptionError(f"ngram needs stretch >= 1; found {stretch!r}.")
+        self.max_match, self.min_match, self.stretch = max_match, min_match, stretch
         self._log = torch.empty(0, 0, dtype=torch.int64)
 
     def attach(self, target: Target, codec: TextCodec | None) -> None:
@@ -51,14 +54,12 @@ class Ngram(Drafter):
         """One chain a row; an empty one where nothing matches."""
         history = self._history(ctx)
         start, matched = self._latest_longest(history, ctx)
-        found = matched >= self.min_match
+        counts = torch.where(matched >= self.min_match, self.stretch * matched, 0).clamp(max=ctx.budget - 1)
+        longest = int(counts.max()) if _on_host(history) else ctx.budget - 1
         period = (ctx.lengths - start).clamp(min=1)
-        steps = torch.arange(ctx.budget - 1, device=history.device)
+        steps = torch.arange(longest, device=history.device)
         at = start[:, None] + steps % period[:, None]
         tokens = history.gather(1, at.clamp(0, history.shape[1] - 1))
-        counts = torch.where(found, ctx.budget - 1, 0)
-        if history.device.type == "cpu" and type(history) is Tensor and not bool(found.any()):
-            return Draft.empty(ctx.anchor)
         return Draft.chain(ctx.anchor, tokens, counts=counts)
 
     def commit(self, ctx: Context, draft: Draft, verdict: Verdict, scores: Scores) -> None:
@@ -73,7 +74,7 @@ class Ngram(Drafter):
 
     def _history(self, ctx: Context) -> Tensor:
         """Each row's tokens [R, L], the tail laid over the log, -1 elsewhere; a copy."""
-        longest = int(ctx.lengths.max()) if type(self._log) is Tensor and self._log.device.type == "cpu" else None
+        longest = int(ctx.lengths.max()) if _on_host(ctx.lengths) else None
         history = self._log[ctx.slots, :longest]
         window = ctx.tail.shape[1]
         at = ctx.lengths[:, None] - window + torch.arange(window, device=history.device)
@@ -95,3 +96,8 @@ class Ngram(Drafter):
             matched = matched + run
         best = (matched * length + place * (matched > 0)).argmax(-1)
         return best + 1, matched.gather(1, best[:, None])[:, 0]
+
+
+def _on_host(x: Tensor) -> bool:
+    """Real memory of a CPU, where reading a value stalls nothing."""
+    return type(x) is Tensor and x.device.type == "cpu"

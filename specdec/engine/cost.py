@@ -12,52 +12,63 @@ from specdec.target import Target
 _SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 _DECAY = 0.95
 _PRIOR = 3.0
+_GUESS = 0.7
 _GAIN = 0.02
 _WAIT = (8, 256)
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """How deep drafts were kept, recent rounds weighing more.
+    """How deep drafts went and were kept, recent rounds weighing more.
 
-    tried[d], kept[d]: rounds whose draft reached depth d + 1, and whose path was kept that deep. asked, drew:
-    rounds that asked for a draft, and that got one.
+    At depth d + 1, over the rounds that got a draft and whose budget reached that deep: open[d] counts them, offered[d]
+    those whose draft was that long, kept[d] those that kept it. asked, drew: rounds that asked for a draft, and that
+    got one.
     """
 
-    tried: list[float] = field(default_factory=list)
+    open: list[float] = field(default_factory=list)
+    offered: list[float] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
     asked: float = 0.0
     drew: float = 0.0
 
-    def add(self, drafted: int, accepted: int) -> None:
-        """One round: draft tokens on the longest path, and how many were kept."""
-        while len(self.tried) < drafted:
-            self.tried.append(0.0)
-            self.kept.append(0.0)
+    def add(self, allowed: int, drafted: int, accepted: int) -> None:
+        """One round: draft tokens the budget allowed, that came, and that were kept."""
         self.asked = self.asked * _DECAY + 1
         self.drew = self.drew * _DECAY + (drafted > 0)
         if not drafted:
             return
-        for d in range(min(drafted, accepted + 1)):
-            self.tried[d] = self.tried[d] * _DECAY + 1
+        for counts in (self.open, self.offered, self.kept):
+            counts.extend([0.0] * (allowed - len(counts)))
+        for d in range(allowed):
+            self.open[d] = self.open[d] * _DECAY + 1
+            self.offered[d] = self.offered[d] * _DECAY + (drafted > d)
             self.kept[d] = self.kept[d] * _DECAY + (accepted > d)
 
-    def rates(self, depth: int, prior: Acceptance | None = None) -> list[float]:
-        """Chance that depth d + 1 is kept once depth d was, for d below `depth`; the prior counts as a few rounds."""
-        inherited = prior.rates(depth) if prior is not None else None
-        rates, last = [], 0.7
-        for d in range(depth):
-            expected = last if inherited is None else inherited[d]
-            tried = self.tried[d] if d < len(self.tried) else 0.0
-            kept = self.kept[d] if d < len(self.kept) else 0.0
-            last = (kept + _PRIOR * expected) / (tried + _PRIOR)
-            rates.append(last)
-        return rates
-
     def chance_of_draft(self, prior: Acceptance | None = None) -> float:
-        """Share of askings that got a draft."""
-        expected = prior.chance_of_draft() if prior is not None else 1.0
+        """Share of askings that get a draft."""
+        expected = 1.0 if prior is None else prior.chance_of_draft()
         return (self.drew + _PRIOR * expected) / (self.asked + _PRIOR)
+
+    def expected(self, depth: int, prior: Acceptance | None = None) -> tuple[float, float]:
+        """Mean draft tokens offered and kept in a round that gets a draft and allows `depth` of them."""
+        offered = sum(self._shares(self.offered, depth, 1.0, None if prior is None else prior.offered, prior))
+        kept = sum(self._shares(self.kept, depth, _GUESS, None if prior is None else prior.kept, prior))
+        return offered, kept
+
+    def _shares(
+        self, counts: list[float], depth: int, fade: float, before: list[float] | None, prior: Acceptance | None
+    ) -> list[float]:
+        """Share of rounds that reach each depth; where nothing was seen it fades from the depth before."""
+        inherited = None if prior is None or before is None else prior._shares(before, depth, fade, None, None)
+        shares, last = [], 1.0
+        for d in range(depth):
+            guess = last * fade if inherited is None else min(last, inherited[d])
+            seen = d < len(self.open)
+            opened, reached = (self.open[d], counts[d]) if seen else (0.0, 0.0)
+            last = (reached + _PRIOR * guess) / (opened + _PRIOR)
+            shares.append(last)
+        return shares
 
 
 class CostBudget(BudgetPolicy):
@@ -106,8 +117,8 @@ class CostBudget(BudgetPolicy):
             return
         self.times.saw_draft(result.budget, result.draft_ms)
         for request, drafted, accepted in zip(result.ids, result.drafted, result.accepted, strict=True):
-            self._own.setdefault(request, Acceptance()).add(drafted, accepted)
-            self._all.add(drafted, accepted)
+            self._own.setdefault(request, Acceptance()).add(result.budget - 1, drafted, accepted)
+            self._all.add(result.budget - 1, drafted, accepted)
 
     def forget(self, request_id: str) -> None:
         """Drop what was learnt of one request; what it taught about all stays."""
@@ -118,16 +129,15 @@ class CostBudget(BudgetPolicy):
 
     def _cost(self, ids: Sequence[str], size: int) -> float:
         """Modelled milliseconds for each token of one row, in a round with budget `size`."""
-        brings, idle = 0.0, 1.0
+        brings, silent, widest = 0.0, 1.0, 0.0
         for request in ids:
             own = self._own.get(request, Acceptance())
             chance = own.chance_of_draft(self._all)
-            reach, kept = 1.0, 0.0
-            for rate in own.rates(size - 1, self._all):
-                reach *= rate
-                kept += reach
+            offered, kept = own.expected(size - 1, self._all)
             brings += 1 + chance * kept
-            idle *= 1 - chance
+            silent *= 1 - chance
+            widest = max(widest, offered)
         rows = len(ids)
-        verify = (1 - idle) * self.times.verify(rows, size) + idle * self.times.verify(rows, 1)
+        nodes = min(size, round(widest) + 1)
+        verify = (1 - silent) * self.times.verify(rows, nodes) + silent * self.times.verify(rows, 1)
         return (verify + self.times.draft(size)) * rows / brings
