@@ -1,0 +1,5 @@
+"""`python -m specdec.cli` is `specdec`."""
+
+from specdec.cli import main
+
+main()
