@@ -18,9 +18,9 @@ from specdec.types import Context, Draft, Request, Scores, Verdict
 from specdec.verifier import Verifier
 
 
-def checked_drafter(drafter: Drafter) -> Drafter:
+def checked_drafter(drafter: Drafter, vocab_size: int) -> Drafter:
     """The drafter, with each draft checked for shapes, types, order, budget and q."""
-    return drafter if isinstance(drafter, CheckedDrafter) else CheckedDrafter(drafter)
+    return drafter if isinstance(drafter, CheckedDrafter) else CheckedDrafter(drafter, vocab_size)
 
 
 def checked_target(target: Target) -> Target:
@@ -36,8 +36,8 @@ def checked_verifier(verifier: Verifier) -> Verifier:
 class CheckedDrafter(Drafter):
     """Passes calls on and checks what `propose` returns; a second call with the same context must agree."""
 
-    def __init__(self, inner: Drafter) -> None:
-        self.inner, self._who = inner, type(inner).__name__
+    def __init__(self, inner: Drafter, vocab_size: int) -> None:
+        self.inner, self._vocab, self._who = inner, vocab_size, type(inner).__name__
 
     @property
     def spec(self) -> DrafterSpec:  # type: ignore[override]  # a view of the inner spec, which attach may change
@@ -46,7 +46,6 @@ class CheckedDrafter(Drafter):
 
     def attach(self, target: Target, codec: TextCodec | None) -> None:
         """Pass on."""
-        self._vocab = target.spec.vocab_size
         self.inner.attach(target, codec)
 
     def open(self, slots: Tensor, requests: Sequence[Request], scores: Scores) -> None:
@@ -56,9 +55,8 @@ class CheckedDrafter(Drafter):
     def propose(self, ctx: Context) -> Draft:
         """A checked draft."""
         draft = self.inner.propose(ctx)
-        check_draft(draft, ctx, f"{self._who}.propose")
-        again = self.inner.propose(ctx)
-        if not torch.equal(draft.tokens, again.tokens) or not torch.equal(draft.parents, again.parents):
+        check_draft(draft, ctx, f"{self._who}.propose", self._vocab)
+        if not _same(draft, self.inner.propose(ctx)):
             raise ContractError(
                 f"{self._who}.propose gave two drafts for one context; it may write no state. Move writes to commit."
             )
@@ -134,8 +132,10 @@ class CheckedVerifier(Verifier):
         return verdict
 
 
-def check_draft(draft: Draft, ctx: Context, who: str) -> None:
+def check_draft(draft: Draft, ctx: Context, who: str, vocab_size: int) -> None:
     """Raises ContractError unless the draft is one that `ctx` allows."""
+    if not isinstance(draft, Draft):
+        raise ContractError(f"{who} returned {type(draft).__name__}; a Draft is needed.")
     rows, nodes = len(ctx.lengths), draft.nodes
     for name, value in (("tokens", draft.tokens), ("parents", draft.parents)):
         if tuple(value.shape) != (rows, nodes) or value.dtype != torch.int64:
@@ -156,7 +156,7 @@ def check_draft(draft: Draft, ctx: Context, who: str) -> None:
     if bool(orphan.any()):
         raise ContractError(f"{who} returned a node whose parent is unused.")
     _check_linear(draft, who)
-    _check_q(draft, who)
+    _check_q(draft, who, vocab_size)
 
 
 def check_verdict(verdict: Verdict, draft: Draft, who: str) -> None:
@@ -176,19 +176,27 @@ def _check_linear(draft: Draft, who: str) -> None:
         raise ContractError(f"{who} called a draft linear that is no chain in node order.")
 
 
-def _check_q(draft: Draft, who: str) -> None:
+def _check_q(draft: Draft, who: str, vocab_size: int) -> None:
     if draft.q is None:
         return
-    if draft.q.shape[:2] != draft.tokens.shape or not draft.q.is_floating_point():
-        raise ContractError(f"{who} returned q {_said(draft.q)}; [B, N, V] floats are needed.")
+    shape = (*draft.tokens.shape, vocab_size)
+    if tuple(draft.q.shape) != shape or not draft.q.is_floating_point():
+        raise ContractError(f"{who} returned q {_said(draft.q)}; {list(shape)} floats are needed.")
     sums = draft.q.sum(-1)
-    wrong = draft.used & (((sums - 1).abs() > 1e-3) | (draft.q < 0).any(-1))
+    sound = ((sums - 1).abs() <= 1e-3) & (draft.q >= 0).all(-1)
+    wrong = draft.used & ~sound
     wrong[:, 0] = False
     if bool(wrong.any()):
         b, i = wrong.nonzero().tolist()[0]
         raise ContractError(
             f"{who} returned q[{b}, {i}], which sums to {float(sums[b, i]):.4f}; it is no distribution."
         )
+
+
+def _same(a: Draft, b: Draft) -> bool:
+    """Whether two drafts are equal, tensor by tensor."""
+    q = a.q is b.q if a.q is None or b.q is None else torch.equal(a.q, b.q)
+    return q and torch.equal(a.tokens, b.tokens) and torch.equal(a.parents, b.parents)
 
 
 def _said(x: Tensor) -> str:

@@ -12,7 +12,8 @@ class RoundResult:
     """What one round cost and brought.
 
     ids: the requests of the batch; nodes: N of the draft that was verified, the anchor included; drafted,
-    accepted: draft tokens of each row. draft_ms counts proposing and learning, verify_ms scoring, accepting and committing.
+    accepted: draft tokens of each row. draft_ms counts proposing and learning, verify_ms scoring, accepting and
+    committing.
     """
 
     ids: Sequence[str]

@@ -175,8 +175,8 @@ class Engine:
             target.spec.max_budget,
         )
         if config.check if config.check is not None else check_mode():
-            target = checked_target(target)
-            made_drafter, made_verifier = checked_drafter(made_drafter), checked_verifier(made_verifier)
+            target, made_verifier = checked_target(target), checked_verifier(made_verifier)
+            made_drafter = checked_drafter(made_drafter, target.spec.vocab_size)
         parts = Parts(
             target=target,
             drafter=made_drafter,
