@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -12,7 +13,7 @@ from specdec.params import SamplingParams
 from specdec.sampling import Sampling
 from specdec.target import Target
 from specdec.testing.tiny import TinyTarget
-from specdec.types import Draft, Verdict
+from specdec.types import Completion, Draft, Verdict
 from specdec.verifier import Verifier
 
 TEMPERATURES = (0.0, 0.7, 1.3)
@@ -32,7 +33,8 @@ def assert_conforms(
     """Fails unless the drafter's output equals plain decoding, and every call keeps its contract.
 
     Alone and in ragged batches, at each temperature and budget, with more requests than slots, and again in slots that
-    were used before. make: from a target to a fresh drafter.
+    were used before; then with a stop token, with penalties, with min_tokens and with logprobs. make: from a target to
+    a fresh drafter.
     """
     for temperature in temperatures:
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=11, ignore_eos=True)
@@ -40,14 +42,15 @@ def assert_conforms(
         for budget in budgets:
             goal = target()
             engine = Engine(goal, make(goal), verifier, budget=budget, check=True)
+            where = f"temperature {temperature}, budget {budget}"
             for what, prompts, want in _batches(plain):
-                got = engine.generate(prompts, params)
-                for prompt, one, other in zip(prompts, got, want, strict=True):
-                    assert one.tokens == other, (
-                        f"{what}, temperature {temperature}, budget {budget}, prompt {prompt}: "
-                        f"{one.tokens} is not {other}, as plain decoding gives"
-                    )
+                _assert_equal(f"{what}, {where}", prompts, engine.generate(prompts, params), want)
             assert engine.free_slots == goal.spec.slots, f"{engine.free_slots} of {goal.spec.slots} slots came back"
+        goal = target()
+        engine = Engine(goal, make(goal), verifier, budget=max(budgets), check=True)
+        for what, listed in _options(params, plain):
+            want = Engine(target(), "none", verifier).generate(PROMPTS, listed)
+            _assert_equal(f"{what}, temperature {temperature}", PROMPTS, engine.generate(PROMPTS, listed), want)
 
 
 def assert_rule_conforms(rule: Verifier, *, nodes: int = 7, vocab_size: int = 11) -> None:
@@ -89,13 +92,35 @@ def assert_target_conforms(make: Callable[[], Target], *, tolerance: float = 1e-
     assert torch.allclose(after, want, atol=tolerance), "the cache after a committed tree path differs from a fresh one"
 
 
-def _batches(plain: Sequence[object]) -> Iterator[tuple[str, list[list[int]], list[list[int]]]]:
-    answers = [list(completion.tokens) for completion in plain]  # type: ignore[attr-defined]  # completions
+def _batches(plain: Sequence[Completion]) -> Iterator[tuple[str, list[list[int]], list[Completion]]]:
+    answers = list(plain)
     prompts = [list(prompt) for prompt in PROMPTS]
     yield "alone", prompts[:1], answers[:1]
     yield "batch of three", prompts[:3], answers[:3]
     yield "more requests than slots", prompts * 3, answers * 3
     yield "slots used before, in another order", prompts[::-1], answers[::-1]
+
+
+def _options(params: SamplingParams, plain: Sequence[Completion]) -> Iterator[tuple[str, list[SamplingParams]]]:
+    """What must act at each token, drafted or not."""
+    middle = [replace(params, stop_token_ids=[answer.tokens[len(answer.tokens) // 2]]) for answer in plain]
+    yield "with a stop token", middle
+    penalties = replace(params, frequency_penalty=1.5, presence_penalty=0.5, repetition_penalty=1.3)
+    yield "with penalties", [penalties] * len(plain)
+    yield "with min_tokens", [replace(p, min_tokens=len(plain[0].tokens) - 2) for p in middle]
+    yield "with logprobs", [replace(params, logprobs=2)] * len(plain)
+
+
+def _assert_equal(
+    what: str, prompts: Sequence[Sequence[int]], got: Sequence[Completion], want: Sequence[Completion]
+) -> None:
+    for prompt, one, other in zip(prompts, got, want, strict=True):
+        where = f"{what}, prompt {list(prompt)}"
+        assert one.tokens == other.tokens, f"{where}: {one.tokens} is not {other.tokens}, as plain decoding gives"
+        assert one.finish_reason == other.finish_reason, f"{where}: {one.finish_reason} is not {other.finish_reason}"
+        assert 1 + one.stats.emitted == len(one.tokens), f"{where}: stats count {one.stats.emitted} tokens of rounds"
+        noted = None if one.logprobs is None else [entry.token for entry in one.logprobs]
+        assert noted in (None, one.tokens), f"{where}: log-probabilities are of {noted}"
 
 
 def _accept(rule: Verifier, draft: Draft, logits: torch.Tensor, sampling: Sampling, lengths: torch.Tensor) -> Verdict:
