@@ -28,10 +28,14 @@ def _mix64(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31, 64)
 
 
-def _mix32(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 16, 32)) * 2146121005
-    x = (x ^ _shift(x, 15, 32)) * -2073254261
-    return x ^ _shift(x, 16, 32)
+def _mix32(x: Tensor, spare: Tensor) -> Tensor:
+    """Mix int32 in place. Over a vocabulary this is bound by memory, so nothing is allocated."""
+    for bits, factor in ((16, 2146121005), (15, -2073254261), (16, 1)):
+        torch.bitwise_right_shift(x, bits, out=spare)
+        x.bitwise_xor_(spare.bitwise_and_((1 << (32 - bits)) - 1))
+        if factor != 1:
+            x.mul_(factor)
+    return x
 
 
 def _low32(x: Tensor) -> Tensor:
@@ -47,9 +51,10 @@ def uniform(seed: Tensor, position: Tensor, ids: Tensor, stream: int = SAMPLE) -
     """
     key = _mix64(_mix64(seed * 6364136223846793005 + stream * 1442695040888963407) + position * -7046029254386353131)
     low, high = _low32(key)[..., None], _low32(_shift(key, 32, 64))[..., None]
-    x = _mix32(ids.to(torch.int32) * -1640531527 + low)
-    x = _mix32(x ^ high)
-    return (((x & 0x7FFFFFFF).to(torch.float32) + 0.5) * 2.0**-31).clamp_(max=_TOP)
+    x = ids.to(torch.int32) * -1640531527 + low
+    spare = torch.empty_like(x)
+    x = _mix32(_mix32(x, spare).bitwise_xor_(high), spare).bitwise_and_(0x7FFFFFFF)
+    return x.to(torch.float32).add_(0.5).mul_(2.0**-31).clamp_(max=_TOP)
 
 
 def gumbel(seed: Tensor, position: Tensor, ids: Tensor, stream: int = SAMPLE) -> Tensor:
