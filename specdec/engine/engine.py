@@ -67,20 +67,28 @@ class Engine:
         device: str = "cpu",
         slots: int = 8,
         max_len: int | None = None,
+        backbone: str = "auto",
         progress: Any = None,
         **options: Any,
     ) -> Engine:
         """An engine over a transformers model: a local folder, a GGUF file, or "smollm2".
 
-        dtype: "fp32", "bf16", "fp16" or None for the model's own. The budget policy is "cost" unless given: the step
+        dtype: "fp32", "bf16", "fp16" or None for the model's own; backbone: see `HFTarget`. The budget policy is "cost" unless given: the step
         time is measured once, and drafting stops where it does not pay.
         """
         config = EngineConfig.of(**{"policy": "cost", **options})
-        taps = _taps(drafter, config)
+        made = _made_drafter(drafter, config)  # before the target, which has to tap the layers the drafter reads
         target = registry.load(registry.TARGETS, "hf").load(
-            model, dtype=dtype, device=device, slots=slots, max_len=max_len, taps=taps, progress=progress
+            model,
+            dtype=dtype,
+            device=device,
+            slots=slots,
+            max_len=max_len,
+            taps=made.spec.taps,
+            backbone=backbone,
+            progress=progress,
         )
-        return cls(target, drafter, verifier, config=config)
+        return cls(target, made, verifier, config=config)
 
     @property
     def target(self) -> Target:
@@ -160,9 +168,7 @@ class Engine:
     def _assemble(self, target: Target, drafter: str | Drafter, verifier: str | Verifier) -> Parts:
         config = self.config
         names = (_name_of(drafter), _name_of(verifier))
-        made_drafter = (
-            registry.build(registry.DRAFTERS, drafter, config.drafter_options) if isinstance(drafter, str) else drafter
-        )
+        made_drafter = _made_drafter(drafter, config)
         made_verifier = (
             registry.build(registry.VERIFIERS, verifier, config.verifier_options)
             if isinstance(verifier, str)
@@ -203,9 +209,12 @@ def _name_of(part: str | Drafter | Verifier) -> str:
     return part if isinstance(part, str) else type(part).__name__
 
 
-def _taps(drafter: str | Drafter, config: EngineConfig) -> tuple[int, ...]:
-    """Layers to tap for a drafter that is already built; a named one states them at attach."""
-    return () if isinstance(drafter, str) else drafter.spec.taps
+def _made_drafter(drafter: str | Drafter, config: EngineConfig) -> Drafter:
+    """The drafter itself, built by name if need be."""
+    if isinstance(drafter, Drafter):
+        return drafter
+    made: Drafter = registry.build(registry.DRAFTERS, drafter, config.drafter_options)
+    return made
 
 
 def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
