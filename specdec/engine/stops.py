@@ -94,11 +94,12 @@ class Stopper:
     def _extend(self, text: str, enough: bool) -> bool:
         """Append text; true if it completed a stop string, which is then cut off."""
         out = self.output
-        start = max(0, len(out.text) - self._longest + 1)
+        before = len(out.text)
         out.text += text
         if not text or not self._longest or not enough:
             return False
-        found = [at for stop in self._params.stop if (at := out.text.find(stop, start)) >= 0]
+        starts = [(stop, max(0, before - len(stop) + 1)) for stop in self._params.stop]
+        found = [at for stop, start in starts if (at := out.text.find(stop, start)) >= 0]
         if found:
             out.text = out.text[: min(found)]
         return bool(found)
