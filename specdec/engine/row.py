@@ -58,23 +58,20 @@ class Row:
         return self.stopper.output.finish_reason is not None
 
     def push(self, tokens: list[int]) -> list[int]:
-        """Add tokens until one ends the request; returns those that count."""
+        """Add tokens, and tell the constraints, until one ends the request; returns those that count."""
         kept = 0
         for token in tokens:
             if self.finished:
                 break
             kept += 1
-            if self.stopper.push(token):
-                break
+            self.shaper.advance([token])
+            self.stopper.push(token, complete=self.shaper.done)
         return tokens[:kept]
 
     def keep(self, tokens: list[int]) -> list[int]:
-        """Push a round's tokens unless they were walked, and tell the constraints; returns those that count."""
+        """Push a round's tokens unless they were walked; returns those that count."""
         kept = self.push(tokens) if self.walked is None else self.walked
         self.walked = None
-        self.shaper.advance(kept)
-        if self.shaper.done:
-            self.stopper.finish("stop")
         return kept
 
     def count(self, harvest: Harvest, b: int, emitted: int) -> None:

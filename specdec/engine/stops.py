@@ -25,8 +25,8 @@ class Output:
 class Stopper:
     """Adds tokens to an output and decides after each whether it ends the request.
 
-    EOS and stop tokens first, then stop strings, the user's criteria, and last the limits: a token that is both an
-    end and the last one allowed is a stop.
+    EOS and stop tokens first, then stop strings, the user's criteria, a complete grammar, and last the limits: a
+    token that is both an end and the last one allowed is a stop.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class Stopper:
         """Tokens that may still come."""
         return self.limit - len(self.output.tokens)
 
-    def push(self, token: int) -> bool:
-        """Add one token; true if it was the last."""
+    def push(self, token: int, *, complete: bool = False) -> None:
+        """Add one token; complete: a grammar lets nothing follow it."""
         out = self.output
         out.tokens.append(token)
         enough = len(out.tokens) >= self._params.min_tokens
@@ -60,11 +60,10 @@ class Stopper:
             self._finish("stop")
         elif self._stream is not None and self._extend(self._stream.feed(token), enough):
             out.finish_reason = "stop"
-        elif self._params.stop_criteria and self._criteria_say_stop():
+        elif (self._params.stop_criteria and self._criteria_say_stop()) or complete:
             self._finish("stop")
         elif self.remaining <= 0:
             self._finish("length")
-        return out.finish_reason is not None
 
     def finish(self, reason: str) -> None:
         """End the request from outside, if nothing ended it yet."""

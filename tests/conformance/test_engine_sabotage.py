@@ -273,15 +273,15 @@ def test_penalties_that_advance_once_a_round_are_found_out(monkeypatch: pytest.M
     from specdec.shaping.penalties import Penalties
 
     advance = Penalties.advance
-    real_keep = Row.keep
+    real_push = Row.push
 
-    def keep(row: Row, tokens: list[int]) -> list[int]:
+    def push(row: Row, tokens: list[int]) -> list[int]:
         monkeypatch.setattr(Penalties, "advance", lambda self, kept: None)
-        kept = real_keep(row, tokens)
+        kept = real_push(row, tokens)
         monkeypatch.setattr(Penalties, "advance", advance)
         row.shaper.advance(kept[-1:])
         return kept
 
-    monkeypatch.setattr(Row, "keep", keep)
+    monkeypatch.setattr(Row, "push", push)
     with pytest.raises(AssertionError, match="with penalties"):
         check()
