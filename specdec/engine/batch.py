@@ -71,8 +71,10 @@ class Batch:
             self._parts.slots.give_back(row.slot)
             row.slot = -1
         self._resample()
-        self._parts.target.close(slots)
-        self._parts.drafter.close(slots)
+        try:
+            self._parts.target.close(slots)
+        finally:
+            self._parts.drafter.close(slots)
 
     def _context_of(self, rows: Sequence[Row]) -> Context:
         parts, device = self._parts, self._parts.target.spec.device

@@ -19,7 +19,8 @@ class Row:
     """One request: what was asked, what came out, and where its state lies.
 
     ids: the prompt on the host. slot: -1 until it is admitted. index: which of the request's n completions. order: when
-    it was asked for. walked: tokens of this round that were pushed while a user's processors were run.
+    it was asked for. walked: tokens of this round that were pushed while a user's processors were run. told: its end is
+    in the news.
     """
 
     request: Request
@@ -31,6 +32,7 @@ class Row:
     order: int = 0
     slot: int = -1
     walked: list[int] | None = None
+    told: bool = False
     logprobs: list[TokenLogprob] | None = None
     rounds: int = 0
     emitted: int = 0
@@ -46,6 +48,11 @@ class Row:
     def id(self) -> str:
         """The request's id."""
         return self.request.id
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Its id, and the id of the request whose n completions it is one of."""
+        return self.id, self.id.removesuffix(f".{self.index}") if self.request.params.n > 1 else self.id
 
     @property
     def tokens(self) -> list[int]:

@@ -17,7 +17,7 @@ from specdec.engine.parts import Parts
 from specdec.engine.row import Row
 from specdec.engine.stats import SessionStats
 from specdec.engine.walk import walk
-from specdec.errors import CapacityError
+from specdec.errors import CapacityError, ContractError
 from specdec.round import Round, propose, run_round
 from specdec.shaping import Nodes
 from specdec.types import Completion, Context, Draft, Request, Scores, Verdict
@@ -53,7 +53,7 @@ class DecodeSession:
         self._batch = Batch(parts)
         self._finished: list[Row] = []
         self._news: list[Emitted] = []
-        self._aborted: set[str] = set()
+        self._aborts: deque[str] = deque()
         self._raw: Scores | None = None
         self.closed = False
         self.stats = SessionStats(parts.target.spec.max_budget, parts.target.spec.device)
@@ -62,6 +62,8 @@ class DecodeSession:
 
     def add(self, request: Request) -> list[str]:
         """Queue a request; returns the ids of its completions (`params.n` of them). It joins at the next round."""
+        if self.closed:
+            raise ContractError("a request was added to a closed session. Begin a new one with Engine.session.")
         rows = make_rows(self._parts, request, next(_orders))
         for _ in rows[1:]:
             next(_orders)
@@ -69,8 +71,11 @@ class DecodeSession:
         return [row.id for row in rows]
 
     def abort(self, request_id: str) -> None:
-        """End a request at the next round's border, whatever phase it is in; safe to call from another thread."""
-        self._aborted.add(request_id)
+        """End a request at the next round's border, whatever phase it is in; safe to call from another thread.
+
+        A request of `n` completions ends with all of them; one completion has an id of its own.
+        """
+        self._aborts.append(request_id)
 
     @property
     def active(self) -> bool:
@@ -152,8 +157,8 @@ class DecodeSession:
         """Abort what is left and free every slot; calling it again does nothing."""
         for row in [*self._waiting, *self._batch.rows]:
             row.stopper.finish("abort")
-        self._sweep()
         self.closed = True
+        self._sweep()
 
     def _shape(self, ctx: Context, draft: Draft, scores: Scores) -> Scores:
         return self._walked(ctx, draft, self._constrained(draft, scores))
@@ -179,29 +184,26 @@ class DecodeSession:
         self.stats.add(done.verdict)
         harvest = read(done, self._batch.budget, self._parts.lanes)
         self._parts.policy.observe(harvest.result([row.id for row in self._batch.rows]))
-        news = self._take_news()
+        self._mark_aborted()
         for b, row in enumerate(self._batch.rows):
-            if row.id in self._aborted:
-                row.stopper.finish("abort")
             kept = row.keep(harvest.tokens[b])
             row.count(harvest, b, len(kept))
             if self._raw is not None:
                 row.explain(self._raw.logits[b, done.verdict.path[b, : len(kept)]], kept)
-            news.append(Emitted.of(row, kept))
+            self._tell(row, kept)
         self._raw = None
         self._batch.advance(done.ctx)
         self._sweep()
-        return news
+        return self._take_news()
 
     def _admit(self) -> None:
         """Fill free slots with what waits; each new row's first token comes from its prefill."""
-        for row in [*self._waiting, *self._batch.rows]:
-            if row.id in self._aborted:
-                row.stopper.finish("abort")
+        self._mark_aborted()
         self._sweep()
         while self._waiting and self._parts.slots.free:
             size = min(len(self._waiting), self._parts.slots.free)
             self._open([self._waiting.popleft() for _ in range(size)])
+            self._mark_aborted()
             self._sweep()
         if self._waiting and not self._batch.rows:
             raise CapacityError(
@@ -217,29 +219,51 @@ class DecodeSession:
         try:
             tokens = first_tokens(self._parts, rows)
         except BaseException:
-            self._batch.leave(rows)
+            self._drop(rows)
             raise
         elapsed = (perf_counter() - start) * 1e3
         for row, token in zip(rows, tokens, strict=True):
             row.prefill_ms = elapsed
-            self._news.append(Emitted.of(row, row.keep([token])))
+            self._tell(row, row.keep([token]))
         self._batch.join(rows)
+
+    def _mark_aborted(self) -> None:
+        """Finish the rows whose end was asked for since the last call."""
+        asked = {self._aborts.popleft() for _ in range(len(self._aborts))}
+        for row in [*self._waiting, *self._batch.rows] if asked else []:
+            if not asked.isdisjoint(row.names):
+                row.stopper.finish("abort")
 
     def _sweep(self) -> None:
         """Let go of rows that ended, in the queue or in the batch."""
         queued = [row for row in self._waiting if row.finished]
         if queued:
             self._waiting = deque(row for row in self._waiting if not row.finished)
+            self._let_go(queued)
         ended = [row for row in self._batch.rows if row.finished]
         if ended:
-            self._batch.leave(ended)
-        self._let_go([*queued, *ended])
+            self._drop(ended)
+
+    def _drop(self, rows: list[Row]) -> None:
+        """Free the rows' slots and let go of them, whatever the parts do; a row that has not ended is aborted."""
+        try:
+            self._batch.leave(rows)
+        finally:
+            for row in rows:
+                row.stopper.finish("abort")
+            self._let_go(rows)
 
     def _let_go(self, rows: Iterable[Row]) -> None:
         for row in rows:
+            self._tell(row, [])
             self._parts.policy.forget(row.id)
-            self._aborted.discard(row.id)
             self._finished.append(row)
+
+    def _tell(self, row: Row, tokens: list[int]) -> None:
+        """Note the row's news; its end is told once."""
+        if not row.told:
+            row.told = row.finished
+            self._news.append(Emitted.of(row, tokens))
 
     def _take_news(self) -> list[Emitted]:
         news, self._news = self._news, []
