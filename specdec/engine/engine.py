@@ -73,8 +73,8 @@ class Engine:
     ) -> Engine:
         """An engine over a transformers model: a local folder, a GGUF file, or "smollm2".
 
-        dtype: "fp32", "bf16", "fp16" or None for the model's own; backbone: see `HFTarget`. The budget policy is "cost" unless given: the step
-        time is measured once, and drafting stops where it does not pay.
+        dtype: "fp32", "bf16", "fp16" or None for the model's own; backbone: see `HFTarget`. The budget
+        policy is "cost" unless given: the step time is measured once, and drafting stops where it does not pay.
         """
         config = EngineConfig.of(**{"policy": "cost", **options})
         made = _made_drafter(drafter, config)  # before the target, which has to tap the layers the drafter reads
