@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from specdec.hf import linear, support
 from specdec.hf.backbone import Step, biases, pick
+from specdec.hf.norm import RMSNorm
 from specdec.kvcache import KVCache
 
 _SHAPES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -59,8 +60,8 @@ class FusedBackbone:
         at = torch.arange(positions, device=self.embedding.device)[None]
         cos, sin = base.rotary_emb(self.embedding[:1], at)
         half = cos.shape[-1] // 2
-        self.cos = cos[0].detach().clone()[:, None]  # [positions, 1, D]
-        self.sin = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)[:, None]
+        self.cos = cos[0].detach().clone()  # [positions, D]
+        self.sin = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
         self.windows = support.windows(model.config)
         pack = dtype == torch.bfloat16
         self.layers = []
@@ -68,22 +69,46 @@ class FusedBackbone:
             self.layers.append(_Layer(layer, pack=pack))
             if consume:
                 base.layers[i] = nn.Identity()
-        self.norm, self.eps = base.norm.weight.detach(), base.norm.variance_epsilon
+        self.norm = RMSNorm(base.norm.weight.detach(), base.norm.variance_epsilon)
         self.head = linear.make(model.lm_head.weight.detach(), model.lm_head.bias, pack=dtype != torch.float16)
 
     def __call__(self, step: Step, cache: KVCache) -> tuple[Tensor, Tensor | None]:
         """See `Backbone`."""
         x = functional.embedding(step.tokens, self.embedding)  # [B, N, H]
-        rope = (self.cos[step.positions], self.sin[step.positions])  # [B, N, 1, D]
+        rope = (self.cos[step.positions][:, None], self.sin[step.positions][:, None])  # [B, 1, N, D]
         masks = biases(step, self.windows, self.dtype)
+        slabs = _Slabs(cache, step)
         tapped: dict[int, Tensor] = {}
         for i, layer in enumerate(self.layers):
-            x = layer(x, rope, masks[self.windows[i]], i, step, cache)
+            x = layer(x, rope, masks[self.windows[i]], i, slabs)
             if i in self.taps:
                 tapped[i] = pick(x, step.last)
-        x = functional.rms_norm(pick(x, step.last), self.norm.shape, self.norm, self.eps)
+        x = self.norm(pick(x, step.last))
         hidden = torch.cat([tapped[i] for i in self.taps], -1) if self.taps else None
         return self.head(x), hidden
+
+
+class _Slabs:
+    """Where each layer of one forward writes and reads, sliced once for all layers where slices do."""
+
+    def __init__(self, cache: KVCache, step: Step) -> None:
+        self._cache, self._place = cache, step.place
+        place = step.place
+        self._sliced = place.first is not None and place.offset is not None
+        if place.first is not None and place.offset is not None:
+            names = slice(place.first, place.first + place.slots.shape[0])
+            rows = slice(place.offset, place.offset + place.nodes)
+            self._written = [slab[:, names, :, rows].unbind() for slab in (cache.k, cache.v)]
+            self._read = [slab[:, names, :, : place.span].unbind() for slab in (cache.k, cache.v)]
+
+    def store(self, index: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write k, v [B, groups, N, D] of layer `index`; returns all its rows that are read."""
+        if not self._sliced:
+            self._cache.write(index, self._place, k, v)
+            return self._cache.view(index, self._place)
+        self._written[0][index].copy_(k)
+        self._written[1][index].copy_(v)
+        return self._read[0][index], self._read[1][index]
 
 
 class _Layer:
@@ -95,11 +120,10 @@ class _Layer:
         self.scale: float = attention.scaling
         self.heads = attention.q_proj.out_features // self.dim
         self.groups = attention.k_proj.out_features // self.dim
-        self.eps: float = layer.input_layernorm.variance_epsilon
-        self.before: Tensor = layer.input_layernorm.weight.detach()
-        self.between: Tensor = layer.post_attention_layernorm.weight.detach()
-        norms = (getattr(attention, "q_norm", None), getattr(attention, "k_norm", None))
-        self.q_norm, self.k_norm = (None if norm is None else norm.weight.detach() for norm in norms)
+        self.before, self.between = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
+        self.q_norm, self.k_norm = (
+            _norm(getattr(attention, name)) if hasattr(attention, name) else None for name in ("q_norm", "k_norm")
+        )
         parts = (attention.q_proj, attention.k_proj, attention.v_proj)
         weight = torch.cat([part.weight.detach() for part in parts])
         bias = None if parts[0].bias is None else torch.cat([part.bias.detach() for part in parts])
@@ -108,42 +132,23 @@ class _Layer:
         self.gate, self.up, self.down = (_product(part, pack) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
 
     def __call__(
-        self,
-        x: Tensor,
-        rope: tuple[Tensor, Tensor],
-        bias: Tensor | None,
-        index: int,
-        step: Step,
-        cache: KVCache,
+        self, x: Tensor, rope: tuple[Tensor, Tensor], bias: Tensor | None, index: int, slabs: _Slabs
     ) -> Tensor:
-        """X [B, N, H] -> [B, N, H]; writes the rows of `step.place` of layer `index`."""
-        y = functional.rms_norm(x, self.before.shape, self.before, self.eps)
-        x = self.out.plus(self._attend(y, rope, bias, index, step, cache), x)
-        y = functional.rms_norm(x, self.between.shape, self.between, self.eps)
+        """Shapes: x [B, N, H] -> [B, N, H]. Writes the rows of this forward in layer `index`."""
+        x = self.out.plus(self._attend(self.before(x), rope, bias, index, slabs), x)
+        y = self.between(x)
         return self.down.plus(self.up.times(y, self.gate.silu(y)), x)
 
-    def _attend(
-        self,
-        y: Tensor,
-        rope: tuple[Tensor, Tensor],
-        bias: Tensor | None,
-        index: int,
-        step: Step,
-        cache: KVCache,
-    ) -> Tensor:
+    def _attend(self, y: Tensor, rope: tuple[Tensor, Tensor], bias: Tensor | None, index: int, slabs: _Slabs) -> Tensor:
         rows, n, _ = y.shape
-        qkv = self.qkv(y).view(rows, n, -1, self.dim)
-        both = self.heads + self.groups
-        qk = qkv[:, :, :both]
-        if self.q_norm is not None:
-            q = functional.rms_norm(qk[:, :, : self.heads], (self.dim,), self.q_norm, self.eps)
-            k = functional.rms_norm(qk[:, :, self.heads :], (self.dim,), self.k_norm, self.eps)
-            qk = torch.cat([q, k], 2)
+        qkv = self.qkv(y).view(rows, n, -1, self.dim).transpose(1, 2)  # [B, heads + 2 * groups, N, D]
+        qk, v = torch.split(qkv, [self.heads + self.groups, self.groups], 1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = torch.split(qk, [self.heads, self.groups], 1)
+            qk = torch.cat([self.q_norm(q), self.k_norm(k)], 1)
         turned = torch.roll(qk, self.dim // 2, -1)
-        qk = (qk * rope[0]).addcmul_(turned, rope[1])
-        cache.write(index, step.place, qk[:, :, self.heads :].transpose(1, 2), qkv[:, :, both:].transpose(1, 2))
-        keys, values = cache.view(index, step.place)
-        q = qk[:, :, : self.heads].transpose(1, 2)  # [B, heads, N, D]
+        q, k = torch.split((qk * rope[0]).addcmul_(turned, rope[1]), [self.heads, self.groups], 1)
+        keys, values = slabs.store(index, k, v)
         seen = functional.scaled_dot_product_attention(
             q, keys, values, bias, scale=self.scale, enable_gqa=self.heads != self.groups
         )
@@ -153,3 +158,7 @@ class _Layer:
 def _product(part: Any, pack: bool) -> linear.Linear:
     bias = None if part.bias is None else part.bias.detach()
     return linear.make(part.weight.detach(), bias, pack=pack)
+
+
+def _norm(module: Any) -> RMSNorm:
+    return RMSNorm(module.weight.detach(), module.variance_epsilon)
