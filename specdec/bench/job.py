@@ -15,6 +15,7 @@ from specdec.bench.compare import GAPS, Divergence, divergence
 from specdec.bench.prompts import Prompt
 from specdec.bench.results import BASE
 from specdec.bench.runners import TRANSFORMERS, EngineRunner, Runner, TransformersRunner, assisted, lookup
+from specdec.bench.threads import settle
 from specdec.engine import Engine
 from specdec.errors import OptionError
 from specdec.target import Target
@@ -26,7 +27,11 @@ _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is compared. drafters: "none" is added where it is missing; against: "transformers" or None."""
+    """What is compared.
+
+    drafters: "none" is added where it is missing. against: "transformers" or None. threads: of torch; None leaves its
+    default, 0 takes the quicker of that and one by a short trial.
+    """
 
     model: str
     drafters: Sequence[str]
@@ -38,6 +43,7 @@ class Setup:
     against: str | None = None
     chat: bool | None = None
     draft_model: str | None = None
+    threads: int | None = None
     drafter_options: Options = field(default_factory=dict)
     verifier_options: Options = field(default_factory=dict)
 
@@ -94,6 +100,7 @@ def assemble(setup: Setup, prompts: Sequence[Prompt], *, max_tokens: int, progre
     ids = {name: found for name, found in encoded.items() if len(found) + max_tokens <= target.spec.max_len}
     if not ids:
         raise OptionError(f"no prompt fits: {target.spec.max_len} positions, {max_tokens} of them for new tokens.")
+    _set_threads(setup, target, next(iter(ids.values())))
     categories: dict[str, list[str]] = {}
     for prompt in prompts:
         if prompt.id in ids:
@@ -114,6 +121,14 @@ def assemble(setup: Setup, prompts: Sequence[Prompt], *, max_tokens: int, progre
 def _load_target(setup: Setup, progress: Progress | None) -> Any:
     load = registry.load(registry.TARGETS, "hf").load
     return load(setup.model, dtype=setup.dtype, device=setup.device, slots=1, progress=progress)
+
+
+def _set_threads(setup: Setup, target: Target, ids: Sequence[int]) -> None:
+    """Before any step is timed."""
+    if setup.threads:
+        torch.set_num_threads(setup.threads)
+    elif setup.threads == 0:
+        settle(EngineRunner(BASE, Engine(target)), ids)
 
 
 def _engine(setup: Setup, target: Target, drafter: str) -> Engine:

@@ -93,7 +93,6 @@ def _run(asked: dict[str, Any]) -> None:
 
     chosen = read_prompts(asked["prompts"], limit=asked["limit"], categories=o.listed(asked["categories"]))
     setup = _setup(asked)
-    _use_threads(asked["threads"])
     with loading(asked["model"]) as progress:
         job = assemble(setup, chosen, max_tokens=asked["max_tokens"], progress=progress)
     plan = Plan(
@@ -135,7 +134,7 @@ def _setup(asked: dict[str, Any]) -> Any:
 
     drafters = o.listed(asked["drafters"])
     drafting, verifying = o.part_options(asked["option"], drafters, asked["verifier"])
-    same = ("model", "verifier", "dtype", "device", "budget", "policy", "against", "draft_model")
+    same = ("model", "verifier", "dtype", "device", "budget", "policy", "against", "draft_model", "threads")
     return Setup(
         **{name: asked[name] for name in same},
         drafters=drafters,
@@ -153,10 +152,3 @@ def _settings(asked: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     left_out = ("json", "plot", "temperature", "prompts")
     kept = {name: value for name, value in asked.items() if name not in left_out}
     return kept | {"prompts": asked["prompts"].name, "prompts_digest": digest(texts), "versions": versions()}
-
-
-def _use_threads(threads: int | None) -> None:
-    import torch
-
-    if threads is not None:
-        torch.set_num_threads(threads)

