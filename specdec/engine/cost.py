@@ -48,7 +48,8 @@ class Acceptance:
     def chance_of_draft(self, prior: Acceptance | None = None) -> float:
         """Share of askings that get a draft."""
         expected = 1.0 if prior is None else prior.chance_of_draft()
-        return (self.drew + _PRIOR * expected) / (self.asked + _PRIOR)
+        weight = _prior_weight(self.asked)
+        return (self.drew + weight * expected) / (self.asked + weight)
 
     def expected(self, depth: int, prior: Acceptance | None = None) -> tuple[float, float]:
         """Mean draft tokens offered and kept in a round that gets a draft and allows `depth` of them."""
@@ -66,9 +67,18 @@ class Acceptance:
             guess = last * fade if inherited is None else min(last, inherited[d])
             seen = d < len(self.open)
             opened, reached = (self.open[d], counts[d]) if seen else (0.0, 0.0)
-            last = (reached + _PRIOR * guess) / (opened + _PRIOR)
+            weight = _prior_weight(opened)
+            last = (reached + weight * guess) / (opened + weight)
             shares.append(last)
         return shares
+
+
+def _prior_weight(seen: float) -> float:
+    """How many rounds what is expected counts for: it fades like any round, so that in the end what was seen decides.
+
+    After n rounds `seen` is (1 - _DECAY**n) / (1 - _DECAY); the weight is _PRIOR * _DECAY**n.
+    """
+    return _PRIOR * max(0.0, 1 - (1 - _DECAY) * seen)
 
 
 class CostBudget(BudgetPolicy):
@@ -85,7 +95,6 @@ class CostBudget(BudgetPolicy):
         self._own: dict[str, Acceptance] = {}
         self._idle = 0
         self._wait = _WAIT[0]
-        self._trial = False
 
     @classmethod
     def measured(cls, target: Target, budget: int) -> CostBudget:
@@ -101,11 +110,11 @@ class CostBudget(BudgetPolicy):
             if ratio < cost:
                 best, cost = size, ratio
         if best > 1 and cost < 1 - _GAIN:
-            self._idle, self._wait, self._trial = 0, _WAIT[0], False
+            self._idle, self._wait = 0, _WAIT[0]
             return best
         self._idle += 1
         if most > 1 and self._idle >= self._wait:
-            self._idle, self._trial = 0, True
+            self._idle = 0
             self._wait = min(2 * self._wait, _WAIT[1])
             return min(most, 4)
         return 1
