@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,7 +103,11 @@ def _token_ids(parts: Parts, prompt: str | Sequence[int] | Tensor) -> list[int]:
         if not prompt:
             return []
         return parts.codec.encode(prompt)
-    values = prompt.tolist() if isinstance(prompt, Tensor) else list(prompt)
+    if isinstance(prompt, Tensor) and prompt.ndim != 1:
+        raise OptionError(f"the prompt is a tensor of {list(prompt.shape)}; ids have one dimension. Give one row.")
+    if not isinstance(prompt, Tensor | Sequence):
+        raise OptionError(f"a prompt is a text or a list of token ids; found {prompt!r}. Give a list of prompts.")
+    values: list[Any] = prompt.tolist() if isinstance(prompt, Tensor) else list(prompt)
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < vocab:
             raise OptionError(f"the prompt holds {value!r}; token ids are whole numbers from 0 to {vocab - 1}.")

@@ -146,8 +146,6 @@ class Engine:
                 for item in news:
                     last = item.finish_reason is not None
                     yield Chunk(item.tokens, item.text, item.finish_reason, done if last else None)
-                if done is not None and not any(item.finish_reason for item in news):
-                    yield Chunk([], "", done.finish_reason, done)
                 if done is not None or not active:
                     return
         finally:
