@@ -40,7 +40,7 @@ def row(
 ) -> dict[str, Any]:
     """What one runner did on these prompts; rates and ratios leave out prompts whose output loops, but for *_all."""
     name = runner.name
-    kept = [prompt for prompt in prompts if not results.looping(name, prompt)]
+    kept = [prompt for prompt in prompts if not results.looping(prompt)]
     proof = prove(results, runner, prompts)
     rounds, drafted = results.total(name, kept, "rounds"), results.total(name, kept, "drafted")
     found = {

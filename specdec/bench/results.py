@@ -41,8 +41,7 @@ class Results:
 
     def ratio(self, drafter: str, other: str, prompts: Sequence[str]) -> float | None:
         """How many times faster `drafter` was than `other` on the same prompts."""
-        shared = [prompt for prompt in prompts if not self.looping(other, prompt)]
-        mine, theirs = self.rate(drafter, shared), self.rate(other, shared)
+        mine, theirs = self.rate(drafter, prompts), self.rate(other, prompts)
         return mine / theirs if mine and theirs else None
 
     def spread(self, drafter: str, other: str, prompts: Sequence[str]) -> list[float]:
@@ -56,9 +55,9 @@ class Results:
         known = [value for value in values if value is not None]
         return sum(known) if known else None
 
-    def looping(self, drafter: str, prompt: str) -> bool:
-        """Whether this drafter's output or that of plain decoding repeats itself."""
-        return prompt in self._loops[drafter] or prompt in self._loops[BASE]
+    def looping(self, prompt: str) -> bool:
+        """Whether any output repeats itself; then the prompt counts for nobody, so that all rows have the same ones."""
+        return prompt in self._looping
 
     def differences(self, drafter: str, prompts: Iterable[str]) -> dict[str, Divergence]:
         """Where this drafter's outputs leave those of plain decoding, by prompt; the least explained of the repeats."""
@@ -69,12 +68,9 @@ class Results:
         return found
 
     @cached_property
-    def _loops(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = defaultdict(set)
-        for (drafter, prompt), repeats in self._samples.items():
-            if repeats and loops(repeats[0].tokens):
-                found[drafter].add(prompt)
-        return found
+    def _looping(self) -> set[str]:
+        outputs = ((prompt, repeats[0].tokens) for (_, prompt), repeats in self._samples.items() if repeats)
+        return {prompt for prompt, tokens in outputs if loops(tokens)}
 
     @cached_property
     def _known(self) -> dict[tuple[str, str], Divergence | None]:

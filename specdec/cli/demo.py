@@ -15,7 +15,7 @@ from specdec.cli.tables import equality, messages, number
 if TYPE_CHECKING:
     from specdec.bench.job import Job
 
-_DRAFTER = "ngram"
+_DRAFTER, _LEFT = "ngram", 2
 
 Model = Annotated[str, typer.Option(help='A model folder, a GGUF file, or "smollm2".')]
 Tokens = Annotated[int, typer.Option(help="New tokens for each prompt.", min=8)]
@@ -94,25 +94,20 @@ def _show(content: dict[str, Any], proof: dict[str, Any]) -> None:
     settings = content["settings"]
     title = f"{settings['model']} in {settings['dtype']}, {settings['max_tokens']} tokens, temperature 0"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for head in ("task", "decoder"):
-        table.add_column(head)
-    for head in ("tokens/s", "tau", "x none", "x transformers", "equal to none"):
-        table.add_column(head, justify="right")
-    table.add_column("")
+    for i, head in enumerate(("task", "decoder", "tokens/s", "tau", "x none", "x transformers", "equal")):
+        table.add_column(head, justify="left" if i < _LEFT else "right", no_wrap=True)
     for run in content["runs"]:
         whole = run["category"] == "all"
-        loops = run["looping_share"] > 0
-        mark = "" if not loops else "without looping tasks" if whole else "loops: not in all"
+        loops = run["looping_share"] > 0 and not whole
         rate = run["tokens_per_s"] if whole else run["tokens_per_s_all"]
         table.add_row(
-            run["category"],
-            run["drafter"],
+            run["category"] + ("*" if loops else ""),
+            run["drafter"].replace(":prompt_lookup", " look-up"),
             number(rate, 1),
             number(run["tau"]),
             number(run["speedup_vs_none"]),
             number(run["speedup_vs_transformers"]),
             equality(run),
-            mark,
             style="bold" if whole else "",
         )
     out.print(table)
@@ -121,6 +116,8 @@ def _show(content: dict[str, Any], proof: dict[str, Any]) -> None:
 
 def _explain(content: dict[str, Any], proof: dict[str, Any]) -> None:
     """What the table means, and what it does not."""
+    if any(run["looping_share"] for run in content["runs"]):
+        out.print("* An output repeats itself, which flatters look-up: no ratio, and not counted under all.")
     plain = content["transformers_plain_tokens_per_s"]
     tried = ", ".join(f"{kind} {rate:.1f}" for kind, rate in plain.items())
     out.print(f"transformers is its fastest plain kind here (tokens/s: {tried}).", markup=False)

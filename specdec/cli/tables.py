@@ -42,7 +42,7 @@ def _table(runs: Sequence[Mapping[str, Any]], temperature: float) -> None:
     table = Table(title=f"temperature {temperature:g}", title_justify="left", box=None, pad_edge=False)
     heads = ("category", "drafter", "tokens/s", "tau", "x none", "x transformers", "x counterpart", "equal", "looping")
     for i, head in enumerate(heads):
-        table.add_column(head, justify="left" if i < _LEFT else "right", no_wrap=i >= _LEFT)
+        table.add_column(head, justify="left" if i < _LEFT else "right", no_wrap=i >= _LEFT, overflow="fold")
     for run in runs:
         table.add_row(
             run["category"],
