@@ -27,10 +27,15 @@ class Run:
 
 
 class Runner(Protocol):
-    """Something that continues a prompt. lossless: its tokens are meant to be those of plain decoding."""
+    """Something that continues a prompt.
+
+    lossless: its text is distributed as that of plain decoding. repeatable: above temperature 0 too its tokens are
+    those of plain decoding with the same seed.
+    """
 
     name: str
     lossless: bool
+    repeatable: bool
 
     def run(self, ids: Sequence[int], max_tokens: int, temperature: float, seed: int) -> Run:
         """Continue `ids`, timed whole."""
@@ -41,6 +46,7 @@ class EngineRunner:
 
     def __init__(self, name: str, engine: Engine) -> None:
         self.name, self.engine, self.lossless = name, engine, engine.lossless
+        self.repeatable = not engine.verifier.needs_q  # a rule that reads q draws again where a draft was refused
 
     def run(self, ids: Sequence[int], max_tokens: int, temperature: float, seed: int) -> Run:
         """See `Runner`."""
@@ -54,7 +60,7 @@ class EngineRunner:
 class TransformersRunner:
     """A transformers model's generate; `extra` are keywords that choose its way of decoding."""
 
-    lossless = True
+    lossless, repeatable = True, False
 
     def __init__(self, name: str, model: Any, extra: Mapping[str, Any] | None = None) -> None:
         self.name, self.model, self.extra = name, model, dict(extra or {})

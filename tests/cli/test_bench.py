@@ -47,6 +47,15 @@ def test_drafting_changes_no_token_and_transformers_agrees(bench, tmp_path):
     assert [run["tokens_equal"] for run in sampled] == [None] * 3
 
 
+def test_a_rule_that_draws_again_is_not_held_to_the_same_tokens(bench, tmp_path):
+    out = tmp_path / "report.json"
+    result = bench(*FEW, "--verifier", "rejection", "--policy", "fixed", "--json", out)
+    assert result.exit_code == 0, result.stderr
+    runs = json.loads(out.read_text())["runs"]
+    equal = {run["temperature"]: run["tokens_equal"] for run in runs if run["drafter"] == "ngram"}
+    assert equal == {0.0: True, 0.7: None}
+
+
 def test_an_interrupted_run_goes_on_where_it_was(bench, tmp_path, monkeypatch):
     out, kept = tmp_path / "report.json", 5
     add, added = measuring.Store.add, []

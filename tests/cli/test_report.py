@@ -16,7 +16,7 @@ class Named:
     """A runner that is only asked for its name."""
 
     def __init__(self, name, lossless=True):
-        self.name, self.lossless = name, lossless
+        self.name, self.lossless, self.repeatable = name, lossless, True
 
 
 def words(count, seed=0):
