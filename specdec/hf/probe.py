@@ -33,8 +33,14 @@ def probe(model: Any, max_len: int) -> Probe:
     vocab = int(config.get_text_config().vocab_size)
     count = min(_TOKENS, max_len)
     tokens = (torch.arange(count, device=model.device)[None] * 7919 + 11) % vocab
-    with torch.no_grad():
-        out = model(input_ids=tokens, use_cache=True)
+    before = config._attn_implementation
+    if getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None:
+        config._attn_implementation = "eager"  # older releases choose a kernel that leaves the cap out
+    try:
+        with torch.no_grad():
+            out = model(input_ids=tokens, use_cache=True)
+    finally:
+        config._attn_implementation = before
     cache = getattr(out, "cache", None)
     if cache is None:
         cache = getattr(out, "past_key_values", None)

@@ -60,7 +60,9 @@ CASES = [(name, "transformers") for name in _CONFIGS] + [
 def model(name: str) -> transformers.PreTrainedModel:
     """The model of that family: float32, the same in every test; nobody may change it."""
     torch.manual_seed(20)
-    built = transformers.AutoModelForCausalLM.from_config(_CONFIGS[name](), dtype=torch.float32)
+    built = transformers.AutoModelForCausalLM.from_config(
+        _CONFIGS[name](), dtype=torch.float32, attn_implementation="eager"
+    )
     for parameter in built.parameters():  # norms and biases start as ones and zeros, which would hide their loss
         if parameter.ndim == 1:
             parameter.data += 0.2 * torch.randn_like(parameter)
