@@ -34,6 +34,8 @@ class DraftModel(Drafter):
         self._source, self._dtype = model, dtype
         self._vocab = 0
         self._behind = 1
+        self._rows = 0
+        self._calls = 0
 
     @property
     def model(self) -> Target:
@@ -65,13 +67,14 @@ class DraftModel(Drafter):
         self._log = torch.full(shape, -1, dtype=torch.int64, device=spec.device)
         self._written = torch.full_like(self._log, -2)
         self._cached = torch.zeros(spec.slots, dtype=torch.int64, device=spec.device)
-        self._behind = 1
+        self._behind, self._rows = 1, 0
 
     def open(self, slots: Tensor, requests: Sequence[Request], scores: Scores) -> None:
         """Prefill the prompts, as far as the model's positions reach."""
         limit = self.model.spec.max_len
         prompts = [request.ids[:limit].clamp(max=self.model.spec.vocab_size - 1) for request in requests]
         self.model.open(slots, prompts)
+        self._rows += len(requests)
         for slot, request, prompt in zip(slots.tolist(), requests, prompts, strict=True):
             self._log[slot] = -1
             self._log[slot, : len(request.ids)] = request.ids
@@ -82,14 +85,17 @@ class DraftModel(Drafter):
         """A chain of the model's own tokens; rows whose text outgrew the model get none."""
         steps = min(ctx.budget - 1, self.model.spec.max_len - 1)
         counts = (self.model.spec.max_len - ctx.lengths + 1).clamp(0, steps)
-        if _host_says(~(counts > 0).any()):
+        if steps < 1 or _host_says(~(counts > 0).any()):
             return Draft.empty(ctx.anchor)
-        logits = self._catch_up(ctx)
+        # Only the first call since a commit is sure to be about what was committed.
+        ahead = ctx.budget if self._calls else 0
+        self._calls += 1
+        logits, whole = self._catch_up(ctx, self._lag(torch.where(counts > 0, ctx.lengths, 0), ctx.slots, ahead))
         tokens: list[Tensor] = []
         q: list[Tensor] = []
         for step in range(steps):
             if step:
-                logits = self._step(ctx, tokens[-1], step)
+                logits = self._step(ctx, tokens[-1], step, whole)
             position = ctx.lengths + step
             stream = noise.DRAFT if ctx.wants_q else noise.SAMPLE
             tokens.append(ctx.sampling.pick(logits[:, None], position[:, None], stream)[:, 0])
@@ -105,25 +111,44 @@ class DraftModel(Drafter):
         self._log[ctx.slots[:, None], at] = row
         goal = ctx.lengths + verdict.accepted
         cached = self._cached[ctx.slots]
-        reach = cached[:, None] + torch.arange(self._behind + draft.nodes, device=row.device)
+        span = self._lag(goal, ctx.slots, draft.nodes)
+        reach = cached[:, None] + torch.arange(span, device=row.device)
         reach = reach.clamp(max=self._log.shape[1] - 1)
         slots = ctx.slots[:, None]
         agree = (self._log[slots, reach] == self._written[slots, reach]) & (reach < goal[:, None])
         self._cached[ctx.slots] = cached + agree.to(torch.int64).cumprod(1).sum(1)
-        self._behind = 2 if draft.nodes > 1 else self._behind + 1
+        if draft.nodes == 1:
+            self._behind += 1
+        elif len(ctx.lengths) == self._rows:
+            # Drafts for other futures may have taken the place of this one's cached rows.
+            self._behind = 2 if self._calls == 1 else draft.nodes + 1
+        self._calls = 0
 
     def close(self, slots: Tensor) -> None:
         """Free the model's slots."""
         self.model.close(slots)
+        self._rows -= len(slots)
         self._cached[slots] = 0
 
-    def _catch_up(self, ctx: Context) -> Tensor:
-        """Feed what the model has not seen, the anchor last; the logits after it [R, V]. Writes scratch rows."""
+    def _lag(self, lengths: Tensor, slots: Tensor, ahead: int) -> int:
+        """How many tokens of texts of these lengths the model has not seen, at most and at least 1.
+
+        Read where that is free. On a device it is a bound, which holds for texts that are `ahead` of what was
+        committed; it shrinks only in rounds that every open row took part in.
+        """
+        behind = lengths - self._cached[slots]
+        return max(1, int(behind.max())) if _on_host(behind) else self._behind + ahead
+
+    def _catch_up(self, ctx: Context, left: int) -> tuple[Tensor, Tensor]:
+        """Feed what the model has not seen, the anchor last; the logits after it [R, V]. Writes scratch rows.
+
+        left: tokens that are fed to each row, at most. Beside the logits: which rows that was enough for [R] bool.
+        """
         cached = self._cached[ctx.slots]
         history = self._overlaid(ctx)
         last = torch.zeros_like(ctx.lengths)
         logits = torch.zeros(len(last), 0)
-        left, chunk = self._behind, self.model.spec.max_budget
+        chunk = self.model.spec.max_budget
         while left > 0:
             nodes = min(left, chunk)
             index = torch.arange(nodes, device=last.device)
@@ -134,14 +159,16 @@ class DraftModel(Drafter):
             logits = fed.gather(1, (here - 1)[:, None, None].expand(-1, -1, fed.shape[-1]))[:, 0]
             cached = cached + here
             left -= nodes
-        return logits
+        return logits, cached >= ctx.lengths
 
-    def _step(self, ctx: Context, token: Tensor, step: int) -> Tensor:
-        """Feed one drafted token; the logits after it [R, V]. Writes a scratch row."""
+    def _step(self, ctx: Context, token: Tensor, step: int, whole: Tensor) -> Tensor:
+        """Feed one drafted token; the logits after it [R, V]. Writes a scratch row, never trusted unless `whole`."""
         start = ctx.lengths + step - 1
-        return self._forward(ctx, token[:, None], start, torch.ones_like(start))[:, 0]
+        return self._forward(ctx, token[:, None], start, torch.ones_like(start), whole)[:, 0]
 
-    def _forward(self, ctx: Context, tokens: Tensor, start: Tensor, counts: Tensor) -> Tensor:
+    def _forward(
+        self, ctx: Context, tokens: Tensor, start: Tensor, counts: Tensor, whole: Tensor | None = None
+    ) -> Tensor:
         """Score tokens [R, N] at positions from start [R] on; counts [R] of them are real. Logits [R, N, V']."""
         spec = self.model.spec
         index = torch.arange(tokens.shape[1], device=tokens.device)
@@ -151,7 +178,8 @@ class DraftModel(Drafter):
         fed = torch.where(real, tokens, 0).clamp(0, spec.vocab_size - 1)
         draft = Draft.chain(fed[:, 0], fed[:, 1:], counts=counts - 1)
         at = safe[:, None] + index
-        self._written[ctx.slots[:, None], at] = torch.where(real & (start == safe)[:, None], tokens, -2)
+        sound = start == safe if whole is None else whole & (start == safe)
+        self._written[ctx.slots[:, None], at] = torch.where(real & sound[:, None], tokens, -2)
         end = at[:, -1:] + 1
         self._written[ctx.slots[:, None], end] = -2
         logits = self.model.score(ctx.slots, safe + 1, draft).logits
@@ -172,7 +200,12 @@ class DraftModel(Drafter):
 
 def _host_says(flag: Tensor) -> bool:
     """The flag where reading it is free; false on a device."""
-    return flag.device.type == "cpu" and type(flag) is Tensor and bool(flag)
+    return _on_host(flag) and bool(flag)
+
+
+def _on_host(x: Tensor) -> bool:
+    """Real memory of a CPU, where reading a value stalls nothing."""
+    return type(x) is Tensor and x.device.type == "cpu"
 
 
 def compare_vocabularies(target: dict[str, int], draft: dict[str, int]) -> None:
