@@ -96,7 +96,7 @@ def test_a_drafter_whose_acceptance_decays_is_switched_off_and_comes_back() -> N
 
 
 def test_a_drafter_that_is_silent_and_slow_is_not_asked_again_and_again() -> None:
-    """What was expected of a drafter outweighed for ever that it had never come up with a draft."""
+    """A drafter without any draft was asked in every round, at a loss."""
     policy = CostBudget(StepTimes(FLAT))
     asked = 0
     for _ in range(400):
