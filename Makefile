@@ -47,8 +47,8 @@ clean:
 
 # torch comes first, so that its version is chosen here; where that one is not to be had, pip chooses.
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11 to 3.13 is needed; name one with make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11 to 3.13 is needed; name one with make PYTHON=...")'
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-torch: | $(VENV)/bin/python
 	@echo "installing torch into $(VENV) (once)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+_QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -35,8 +36,8 @@ def print_json(content: Any) -> None:
 
 def quiet_libraries() -> None:
     """Keep other libraries' bars and notices off the terminal; called before they are imported."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager
