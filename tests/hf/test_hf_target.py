@@ -92,6 +92,8 @@ def test_rejected_drafts_leave_no_trace_behind_a_window(family, backbone):
         close(scores.logits[0, 0], models.plain(family, text[:length])[-1])
         nothing = Verdict(torch.tensor([[0] + [-1] * 10]), torch.tensor([0]), text[length : length + 1])
         it.commit(slots, torch.tensor([length]), draft, nothing)
+        alone = it.score(slots, torch.tensor([length]), Draft.empty(anchor))
+        close(alone.logits[0, 0], models.plain(family, text[:length])[-1])
 
 
 @families
@@ -127,9 +129,9 @@ def test_taps_are_the_residual_stream_after_their_layers(family, backbone):
     with torch.no_grad():
         states = models.model(family)(input_ids=tokens[None], output_hidden_states=True).hidden_states
     expected = torch.cat([states[2], states[1]], -1)[0]  # entry 0 is the embedding
-    opened = it.open(torch.tensor([0]), [tokens[:9]])
+    opened = it.open(torch.tensor([0, 1, 2]), [tokens[:9], tokens[:1], tokens[:2]])  # the last two share a forward
     assert opened.hidden is not None
-    close(opened.hidden[0, 0], expected[8])
+    close(opened.hidden[:, 0], expected[[8, 0, 1]])
     scored = it.score(torch.tensor([0]), torch.tensor([10]), Draft.chain(tokens[9:10], tokens[10:][None]))
     assert scored.hidden is not None
     close(scored.hidden[0], expected[9:])
