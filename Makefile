@@ -33,7 +33,7 @@ fix: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
-	$(BIN)/python -m sphinx -q -W --keep-going -b doctest docs docs/_build/doctest
+	$(BIN)/python -m pytest tests/docs
 
 bench: $(VENV)/.installed-dev
 	PATH="$(abspath $(BIN)):$$PATH" benchmarks/run.sh
