@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from specdec.cli import options as o
 from specdec.cli.console import counting, loading, note, out, print_json
 from specdec.cli.demo_prompts import PROMPTS
-from specdec.cli.tables import equality, messages, number
+from specdec.cli.tables import messages, remarks, table
 
 if TYPE_CHECKING:
     from specdec.bench.job import Job
 
-_DRAFTER, _LEFT = "ngram", 2
+_DRAFTER = "ngram"
 
 Model = Annotated[str, typer.Option(help='A model folder, a GGUF file, or "smollm2".')]
 Tokens = Annotated[int, typer.Option(help="New tokens for each prompt.", min=8)]
@@ -91,44 +90,20 @@ def _equal(proof: dict[str, Any]) -> bool:
 
 
 def _show(content: dict[str, Any], proof: dict[str, Any]) -> None:
-    settings = content["settings"]
+    """The table, what it means, and what it does not."""
+    settings, machine = content["settings"], content["machine"]
     title = f"{settings['model']} in {settings['dtype']}, {settings['max_tokens']} tokens, temperature 0"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for i, head in enumerate(("task", "decoder", "tokens/s", "tau", "x none", "x transformers", "equal")):
-        table.add_column(head, justify="left" if i < _LEFT else "right", no_wrap=True)
-    for run in content["runs"]:
-        whole = run["category"] == "all"
-        loops = run["looping_share"] > 0 and not whole
-        rate = run["tokens_per_s"] if whole else run["tokens_per_s_all"]
-        table.add_row(
-            run["category"] + ("*" if loops else ""),
-            run["drafter"].replace(":prompt_lookup", " look-up"),
-            number(rate, 1),
-            number(run["tau"]),
-            number(run["speedup_vs_none"]),
-            number(run["speedup_vs_transformers"]),
-            equality(run),
-            style="bold" if whole else "",
-        )
-    out.print(table)
-    _explain(content, proof)
-
-
-def _explain(content: dict[str, Any], proof: dict[str, Any]) -> None:
-    """What the table means, and what it does not."""
-    if any(run["looping_share"] for run in content["runs"]):
-        out.print("* An output repeats itself, which flatters look-up: no ratio, and not counted under all.")
-    plain = content["transformers_plain_tokens_per_s"]
-    tried = ", ".join(f"{kind} {rate:.1f}" for kind, rate in plain.items())
-    out.print(f"transformers is its fastest plain kind here (tokens/s: {tried}).", markup=False)
-    if _equal(proof):
-        out.print("[green]In fp32 every token is the same with and without drafting[/green], on all four tasks.")
-    else:
-        out.print("[yellow]In fp32 tokens were not all the same:[/yellow]")
-    for message in messages([run for run in content["runs"] if run["drafter"] != "none"] + proof["runs"]):
-        note(message)
-    note(f"torch ran with {content['machine']['threads']} threads on {content['machine']['cpu']}")
+    out.print(table(content["runs"], title))
+    for line in remarks(content):
+        note(line)
     note(
-        "ngram copies from text that is already there: it helps where the answer repeats the prompt, and can do "
-        "little in a story. tau is tokens emitted a round; one run of each task, so a few percent are noise."
+        f"torch ran with {machine['threads']} threads on {machine['cpu']}; one run of each task, so a few percent are "
+        "noise. tau is tokens emitted a round. ngram copies from text that is already there: it helps where the answer "
+        "repeats the prompt, and can do little in a story."
     )
+    if _equal(proof):
+        out.print("[green]In fp32 every token is the same with and without drafting[/green], in all four tasks.")
+        return
+    out.print("[yellow]In fp32 tokens were not all the same:[/yellow]")
+    for message in messages(proof["runs"]):
+        out.print(message, markup=False, soft_wrap=True)

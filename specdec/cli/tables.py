@@ -3,31 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from specdec.cli.console import out
 
-_LEFT = 2
+Runs = Sequence[Mapping[str, Any]]
+_HEADS = ("tokens/s", "tau", "x none", "x trans-\nformers", "x counter-\npart", "equal")
+_NAMES = {"transformers:prompt_lookup": "transformers look-up", "transformers:assisted": "transformers assisted"}
 
 
 def show(document: Mapping[str, Any]) -> None:
     """Print the rows of a report, one table for each temperature, and what must be known to read them."""
     for temperature in sorted({run["temperature"] for run in document["runs"]}):
         runs = [run for run in document["runs"] if run["temperature"] == temperature]
-        _table(runs, temperature)
+        out.print(table(runs, f"temperature {temperature:g}"))
+    for line in remarks(document):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def table(runs: Runs, title: str) -> Table:
+    """The rows of one temperature, by category; columns without a value are left out."""
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    grid.add_column("", overflow="fold")
+    cells = [_cells(run) for run in runs]
+    filled = [i for i in range(len(_HEADS)) if any(row[i] != "-" for row in cells)]
+    for i in filled:
+        grid.add_column(_HEADS[i], justify="right", no_wrap=True)
+    for category, group in groupby(zip(runs, cells, strict=True), key=lambda item: str(item[0]["category"])):
+        for at, (run, row) in enumerate(group):
+            if at == 0:
+                loops = f", {run['looping_share']:.0%} looping" if run["looping_share"] else ""
+                grid.add_row(f"[bold]{escape(category)}[/bold] ({run['prompts']}{loops})")
+            grid.add_row("  " + escape(_name(str(run["drafter"]))), *(row[i] for i in filled))
+    return grid
+
+
+def remarks(document: Mapping[str, Any]) -> list[str]:
+    """What must be known to read the tables of a report."""
+    found = []
+    if any(run["tokens_per_s"] is None for run in document["runs"]):
+        found.append("(tokens/s): every output there repeats itself, which flatters look-up; no ratio is given.")
     if rates := document["transformers_plain_tokens_per_s"]:
         said = ", ".join(f"{kind} {rate:.1f}" for kind, rate in rates.items())
-        out.print(f"transformers' plain generate, tokens/s by kind (the fastest is compared with): {said}")
+        found.append(f"transformers is its fastest plain kind here (tokens/s: {said}).")
     if skipped := document["prompts_skipped"]:
-        out.print(f"{len(skipped)} prompts left no room for the output and were skipped: {', '.join(skipped[:8])}")
-    for message in messages(document["runs"]):
-        out.print(message, markup=False, soft_wrap=True)
+        found.append(f"{len(skipped)} prompts left no room for the output and were skipped: {', '.join(skipped[:8])}")
+    return found + messages(document["runs"])
 
 
-def messages(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the rows over all prompts say about equality: each note once, each withheld ratio with its reason."""
+def messages(runs: Runs) -> list[str]:
+    """What the rows over all prompts say about equality, and every ratio that is withheld, with its reason."""
     found = []
     for run in runs:
         where = f"{run['drafter']}, {run['category']}, temperature {run['temperature']:g}"
@@ -38,38 +67,30 @@ def messages(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def _table(runs: Sequence[Mapping[str, Any]], temperature: float) -> None:
-    table = Table(title=f"temperature {temperature:g}", title_justify="left", box=None, pad_edge=False)
-    heads = ("category", "drafter", "tokens/s", "tau", "x none", "x transformers", "x counterpart", "equal", "looping")
-    for i, head in enumerate(heads):
-        table.add_column(head, justify="left" if i < _LEFT else "right", no_wrap=i >= _LEFT, overflow="fold")
-    for run in runs:
-        table.add_row(
-            run["category"],
-            run["drafter"],
-            number(run["tokens_per_s"], 1),
-            number(run["tau"]),
-            number(run["speedup_vs_none"]),
-            number(run["speedup_vs_transformers"]),
-            number(run["speedup_vs_counterpart"]),
-            equality(run),
-            f"{run['looping_share']:.0%}",
-        )
-    out.print(table)
+def _cells(run: Mapping[str, Any]) -> list[str]:
+    """The cells of a row, in the order of `_HEADS`."""
+    rate = _number(run["tokens_per_s"], 1)
+    if run["tokens_per_s"] is None and run["tokens_per_s_all"] is not None:
+        rate = f"({run['tokens_per_s_all']:.1f})"
+    ratios = (run[f"speedup_vs_{other}"] for other in ("none", "transformers", "counterpart"))
+    return [rate, _number(run["tau"]), *(_number(ratio) for ratio in ratios), _equality(run)]
 
 
-def number(value: float | None, digits: int = 2) -> str:
-    """A number, or a dash."""
+def _name(drafter: str) -> str:
+    return _NAMES.get(drafter, drafter)
+
+
+def _number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def equality(run: Mapping[str, Any]) -> str:
+def _equality(run: Mapping[str, Any]) -> str:
     """Whether tokens were those of plain decoding, in a few words."""
     if run["tokens_equal"] is None:
         return "-"
     if run["tokens_equal"]:
         return "yes"
-    parted = f"{run['prompts_diverged']} of {run['prompts']} part"
+    parted = f"{run['prompts_diverged']}/{run['prompts']} part"
     return f"LOSSY, {parted}" if not run["lossless"] else parted
 
 
