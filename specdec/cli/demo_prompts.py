@@ -14,6 +14,6 @@ PROMPTS = {
     + _BRIDGE.format(closed="closd", beams="beems", planned="planed"),
     "summary": "Sum up this note in two sentences.\n"
     + _BRIDGE.format(closed="closed", beams="beams", planned="planned"),
-    "explain": "Explain to a child why bread rises in the oven.",
+    "letter": "Write a short letter that asks a neighbour to lend a ladder.",
     "story": "Tell a short story about a lighthouse keeper who finds a letter in a bottle.",
 }

@@ -36,7 +36,8 @@ def table(runs: Runs, title: str) -> Table:
     for category, group in groupby(zip(runs, cells, strict=True), key=lambda item: str(item[0]["category"])):
         for at, (run, row) in enumerate(group):
             if at == 0:
-                loops = f", {run['looping_share']:.0%} looping" if run["looping_share"] else ""
+                share = run["looping_share"]
+                loops = "" if not share else ", looping" if share == 1 else f", {share:.0%} looping"
                 grid.add_row(f"[bold]{escape(category)}[/bold] ({run['prompts']}{loops})")
             grid.add_row("  " + escape(_name(str(run["drafter"]))), *(row[i] for i in filled))
     return grid
