@@ -97,7 +97,7 @@ def _batches(plain: Sequence[Completion]) -> Iterator[tuple[str, list[list[int]]
     prompts = [list(prompt) for prompt in PROMPTS]
     yield "alone", prompts[:1], answers[:1]
     yield "batch of three", prompts[:3], answers[:3]
-    yield "more requests than slots", prompts * 3, answers * 3
+    yield "more requests than slots", prompts * 2, answers * 2
     yield "slots used before, in another order", prompts[::-1], answers[::-1]
 
 

@@ -42,7 +42,7 @@ NAMES = [*SHAPES, "ngram", "trees", "itself", "short context", "shorter than all
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("length", [40, 91, 92, 95, 98, 99, 100])
+@pytest.mark.parametrize("length", [80, 91, 92, 95, 98, 99, 100])
 def test_decoding_ends_at_the_end_of_the_context(name: str, length: int) -> None:
     """Drafts reached past the last position, and crashed or corrupted the end of a long text."""
     prompts = [text(length), text(3)]

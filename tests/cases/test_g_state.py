@@ -173,7 +173,7 @@ class Hooked(RandomTree):
         self.hook("close")
 
 
-def hooked(slots: int = 8) -> tuple[Engine, HookedTarget, Hooked]:
+def hooked(slots: int = 16) -> tuple[Engine, HookedTarget, Hooked]:
     target, drafter = HookedTarget(slots=slots), Hooked(narrow=5)
     return Engine(target, drafter, budget=4), target, drafter
 
@@ -183,7 +183,7 @@ def requests(count: int) -> list[Request]:
     return [
         Request(
             [dice.randrange(V) for _ in range(dice.randrange(1, 5))],
-            SamplingParams(max_tokens=dice.randrange(1, 10), temperature=0.8, seed=i),
+            SamplingParams(max_tokens=dice.randrange(1, 8), temperature=0.8, seed=i),
             id=f"r{i}",
         )
         for i in range(count)

@@ -18,7 +18,7 @@ from specdec import Engine
 from specdec.params import SamplingParams
 from specdec.testing import TinyTarget
 
-V, ROWS, START = 5, 3000, 2
+V, ROWS, START = 5, 1600, 2
 
 
 class Bigrams(TinyTarget):
@@ -52,7 +52,7 @@ def statistic(p: torch.Tensor, drafter: Drawn, rule: str, **options: float) -> t
         for before, token in zip((START, *text), text, strict=False):
             chance *= float(p[before, token])
         expected, seen = chance * ROWS, texts[text]
-        if expected < 8:
+        if expected < 5:
             rest, rest_seen = rest + expected, rest_seen + seen
             continue
         total, cells = total + (seen - expected) ** 2 / expected, cells + 1

@@ -79,7 +79,7 @@ def trees(target: Target) -> Drafter:
 
 def check(**options: object) -> None:
     make = options.pop("make", itself)
-    assert_conforms(make, temperatures=(0.7,), budgets=(5,), max_tokens=16, **options)  # type: ignore[arg-type]
+    assert_conforms(make, temperatures=(0.7,), budgets=(5,), max_tokens=12, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("make", [itself, trees])
