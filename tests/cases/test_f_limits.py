@@ -42,11 +42,11 @@ NAMES = [*SHAPES, "ngram", "trees", "itself", "short context", "shorter than all
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("length", [80, 91, 92, 95, 98, 99, 100])
+@pytest.mark.parametrize("length", [88, 95, 99, 100])
 def test_decoding_ends_at_the_end_of_the_context(name: str, length: int) -> None:
     """Drafts reached past the last position, and crashed or corrupted the end of a long text."""
     prompts = [text(length), text(3)]
-    params = [SamplingParams(max_tokens=200), SamplingParams(max_tokens=20)]
+    params = [SamplingParams(max_tokens=200), SamplingParams(max_tokens=9)]
     engine = Engine(target(), drafter(name, prompts), budget=9, check=True)
     got = engine.generate(prompts, params)
     want = [plain(target(), [p], s)[0] for p, s in zip(prompts, params, strict=True)]

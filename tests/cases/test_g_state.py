@@ -227,7 +227,7 @@ def test_aborts_in_every_phase_free_all_slots_and_leave_neighbours_alone(
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("call", [1, 2, 5])
+@pytest.mark.parametrize("call", [1, 4])
 def test_an_exception_in_any_phase_frees_all_slots(phase: str, call: int) -> None:
     """An error in a draft left its slots taken for ever."""
     engine, target, drafter = hooked(slots=3)
@@ -240,7 +240,7 @@ def test_an_exception_in_any_phase_frees_all_slots(phase: str, call: int) -> Non
             raise RuntimeError(f"{phase} failed")
 
     target.hook = drafter.hook = hook  # type: ignore[method-assign]
-    asked = requests(20)
+    asked = requests(9)
     with pytest.raises(RuntimeError, match=f"{phase} failed"):
         engine.session(asked).run()
     assert engine.free_slots == 3
