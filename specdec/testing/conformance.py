@@ -77,19 +77,22 @@ def assert_target_conforms(make: Callable[[], Target], *, tolerance: float = 1e-
     target, fresh = make(), make()
     prompt = torch.tensor([1, 5, 2, 3])
     slots, lengths = torch.tensor([1]), torch.tensor([5])
-    target.open(slots, [prompt])
     draft = Draft(torch.tensor([[4, 1, 2, 3, 1, 5]]), torch.tensor([[-1, 0, 0, 2, 2, 3]]))
-    scores = target.score(slots, lengths, draft)
-    for node in range(draft.nodes):
-        path = draft.tokens[0][draft.ancestors[0, node]]
-        want = fresh.open(torch.tensor([0]), [torch.cat([prompt, path])]).logits[0, 0]
-        assert torch.allclose(scores.logits[0, node], want, atol=tolerance), f"node {node} differs from its path"
-    verdict = Verdict(torch.tensor([[0, 2, 3, 5, -1, -1]]), torch.tensor([3]), torch.tensor([6]))
-    target.commit(slots, lengths, draft, verdict)
-    after = target.score(slots, torch.tensor([9]), Draft.empty(torch.tensor([6]))).logits[0, 0]
-    text = torch.cat([prompt, torch.tensor([4, 2, 3, 5, 6])])
-    want = fresh.open(torch.tensor([2]), [text]).logits[0, 0]
-    assert torch.allclose(after, want, atol=tolerance), "the cache after a committed tree path differs from a fresh one"
+    for path in ([0, 2, 3, 5], [0, 2, 4], [0]):
+        target.open(slots, [prompt])
+        scores = target.score(slots, lengths, draft)
+        for node in range(draft.nodes):
+            tokens = draft.tokens[0][draft.ancestors[0, node]]
+            want = fresh.open(torch.tensor([0]), [torch.cat([prompt, tokens])]).logits[0, 0]
+            assert torch.allclose(scores.logits[0, node], want, atol=tolerance), f"node {node} differs from its path"
+        padded = torch.tensor([path + [-1] * (draft.nodes - len(path))])
+        target.commit(slots, lengths, draft, Verdict(padded, torch.tensor([len(path) - 1]), torch.tensor([6])))
+        after = target.score(slots, lengths + len(path), Draft.empty(torch.tensor([6]))).logits[0, 0]
+        text = torch.cat([prompt, draft.tokens[0, path], torch.tensor([6])])
+        want = fresh.open(torch.tensor([2]), [text]).logits[0, 0]
+        assert torch.allclose(after, want, atol=tolerance), (
+            f"the cache after the committed tree path {path} differs from a fresh one"
+        )
 
 
 def _batches(plain: Sequence[Completion]) -> Iterator[tuple[str, list[list[int]], list[Completion]]]:

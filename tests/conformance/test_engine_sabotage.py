@@ -106,7 +106,7 @@ def test_a_wrong_target_is_found_out_by_equality(target: type[TinyTarget]) -> No
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (KeepsTreeOrder, "the cache after a committed tree path"),
+        (KeepsTreeOrder, "the cache after the committed tree path"),
         (ShiftsLogits, "differs from its path"),
         (OneMaskForAll, "differs from its path"),
     ],
