@@ -30,7 +30,7 @@ def rate(completions: list[Completion]) -> float:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("budget", [2, 3, 7])
+@pytest.mark.parametrize("budget", [2, 6])
 @pytest.mark.parametrize("slots", [2, 8])
 def test_all_is_kept_when_the_draft_model_is_the_target(slots: int, budget: int, temperature: float) -> None:
     engine = Engine(TinyTarget(slots=slots), DraftModel(TinyTarget(slots=slots)), budget=budget, check=True)
@@ -146,7 +146,7 @@ def truth(seed: int, prompt: list[int], tokens: list[int]) -> tuple[int, int]:
 
 def test_stated_q_is_what_was_drawn() -> None:
     """Chi-square of drafted tokens against their q, p = 1e-4, fixed seeds."""
-    rows = 2000
+    rows = 1200
     target = TinyTarget(6, slots=rows, max_len=12, max_budget=4)
     drafter = DraftModel(TinyTarget(6, slots=rows, max_len=12, max_budget=4, seed=1, sharpness=2.0))
     drafter.attach(target, None)

@@ -209,3 +209,21 @@ def test_the_cost_policy_changes_no_token(drafter: str) -> None:
     got = engine.generate(prompts, max_tokens=60, temperature=0.6, seed=3)
     want = Engine(TinyTarget(), "none").generate(prompts, max_tokens=60, temperature=0.6, seed=3)
     assert [out.tokens for out in got] == [out.tokens for out in want]
+
+
+def test_every_call_works_with_its_defaults_alone() -> None:
+    """A method failed on its documented default arguments."""
+    from specdec import Request
+
+    engine = Engine(TinyTarget())
+    [out] = engine.generate([1, 2])
+    assert (len(out.tokens), out.finish_reason, out.text, out.logprobs) == (128, "length", "", None)
+    assert list(engine.stream([1, 2]))[-1].completion is not None
+    session = engine.session()
+    [name] = session.add(Request([1, 2]))
+    session.propose()
+    session.abort(name)
+    assert [one.finish_reason for one in session.run()] == ["abort"]
+    engine.abort("nobody")
+    for drafter in ("none", "ngram"):
+        assert Engine(TinyTarget(), drafter).generate([1, 2])[0].tokens == out.tokens
