@@ -14,7 +14,9 @@ _DECAY = 0.95
 _PRIOR = 3.0
 _GUESS = 0.7
 _GAIN = 0.02
-_WAIT = (8, 256)
+_WAIT = (8, 128)
+_TRIAL = 4
+_FREE = 0.02
 
 
 @dataclass(slots=True)
@@ -81,20 +83,38 @@ def _prior_weight(seen: float) -> float:
     return _PRIOR * max(0.0, 1 - (1 - _DECAY) * seen)
 
 
+@dataclass(slots=True)
+class Patience:
+    """When a request that does not draft is tried again: after `wait` rounds, ever later while trials fail."""
+
+    idle: int = 0
+    wait: int = _WAIT[0]
+
+    @property
+    def due(self) -> bool:
+        """Whether the next round is a trial."""
+        return self.idle >= self.wait
+
+    def tried(self) -> None:
+        """A trial was spent."""
+        self.idle, self.wait = 0, min(2 * self.wait, _WAIT[1])
+
+
 class CostBudget(BudgetPolicy):
     """Takes the budget with the least modelled time for each emitted token, or none where none pays.
 
     A round that drafts costs the drafting, and the verification of a draft if one came; it brings one token and what is
-    kept. Drafting starts only where it is modelled to gain a margin; where it does not, one round is spent on a
-    trial now and then, ever more rarely while trials fail.
+    kept. Drafting starts only where it is modelled to gain a margin, and goes on while it loses nothing. Where it does
+    not pay, a draft is tried now and then, ever more rarely while trials fail; asking a drafter that has nothing to say
+    and takes no time is no trial.
     """
 
     def __init__(self, times: StepTimes) -> None:
         self.times = times
         self._all = Acceptance()
         self._own: dict[str, Acceptance] = {}
-        self._idle = 0
-        self._wait = _WAIT[0]
+        self._patience: dict[str, Patience] = {}
+        self._drafting = False
 
     @classmethod
     def measured(cls, target: Target, budget: int) -> CostBudget:
@@ -109,15 +129,15 @@ class CostBudget(BudgetPolicy):
             ratio = self._cost(ids, size) / plain
             if ratio < cost:
                 best, cost = size, ratio
-        if best > 1 and cost < 1 - _GAIN:
-            self._idle, self._wait = 0, _WAIT[0]
+        self._drafting = best > 1 and cost < (1.0 if self._drafting else 1 - _GAIN)
+        if self._drafting:
+            for request in ids:
+                self._patience.pop(request, None)
             return best
-        self._idle += 1
-        if most > 1 and self._idle >= self._wait:
-            self._idle = 0
-            self._wait = min(2 * self._wait, _WAIT[1])
-            return min(most, 4)
-        return 1
+        waiting = [self._patience.setdefault(request, Patience()) for request in ids]
+        for one in waiting:
+            one.idle += 1
+        return min(most, _TRIAL) if any(one.due for one in waiting) else 1
 
     def observe(self, result: RoundResult) -> None:
         """Refresh step times and acceptance."""
@@ -125,13 +145,17 @@ class CostBudget(BudgetPolicy):
         if result.budget == 1:
             return
         self.times.saw_draft(result.budget, result.draft_ms)
+        free = result.draft_ms < _FREE * result.verify_ms
         for request, drafted, accepted in zip(result.ids, result.drafted, result.accepted, strict=True):
+            if request in self._patience and (drafted or not free):
+                self._patience[request].tried()
             self._own.setdefault(request, Acceptance()).add(result.budget - 1, drafted, accepted)
             self._all.add(result.budget - 1, drafted, accepted)
 
     def forget(self, request_id: str) -> None:
         """Drop what was learnt of one request; what it taught about all stays."""
         self._own.pop(request_id, None)
+        self._patience.pop(request_id, None)
 
     def _sizes(self, most: int) -> list[int]:
         return [size for size in _SIZES if size < most] + ([most] if most > 1 else [])

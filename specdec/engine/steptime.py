@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from statistics import median
+from collections import deque
+from statistics import median, median_low
 from time import perf_counter
 
 import torch
@@ -13,6 +14,7 @@ from specdec.types import Draft
 
 _KEEP = 0.9
 _REPEATS = 3
+_RECENT = 15
 
 
 class StepTimes:
@@ -20,7 +22,8 @@ class StepTimes:
 
     def __init__(self, verify_ms: dict[int, float]) -> None:
         self._verify = dict(sorted(verify_ms.items()))
-        self._seen: dict[tuple[int, int], float] = {}
+        self._speed: deque[float] = deque(maxlen=_RECENT)
+        self._shape: dict[tuple[int, int], deque[float]] = {}
         self._draft: dict[int, float] = {}
 
     @classmethod
@@ -42,9 +45,8 @@ class StepTimes:
         return cls(times)
 
     def verify(self, rows: int, nodes: int) -> float:
-        """Milliseconds to score, accept and commit; seen rounds count more than the table."""
-        seen = self._seen.get((rows, nodes))
-        return seen if seen is not None else self._table(rows * nodes) * self._drift(rows)
+        """Milliseconds to score, accept and commit: the table at the machine's present speed, as rounds corrected it."""
+        return self._table(rows * nodes) * self._now() * self._correction(rows, nodes)
 
     def draft(self, budget: int) -> float:
         """Milliseconds to propose and learn; in proportion to draft tokens where a budget was not seen."""
@@ -56,8 +58,14 @@ class StepTimes:
         return self._draft[near] * max(1.0, (budget - 1) / (near - 1))
 
     def saw_verify(self, rows: int, nodes: int, ms: float) -> None:
-        """A round's verification took so long."""
-        self._seen[rows, nodes] = _blend(self._seen.get((rows, nodes)), ms)
+        """A round's verification took so long.
+
+        What all rounds share (a busy machine, a longer text) is kept apart from what one shape has, so that a slow
+        minute does not speak against the shapes that happened to be seen in it.
+        """
+        slower = ms / self._table(rows * nodes)
+        self._speed.append(slower / self._correction(rows, nodes))
+        self._shape.setdefault((rows, nodes), deque(maxlen=_RECENT)).append(slower / self._now())
 
     def saw_draft(self, budget: int, ms: float) -> None:
         """A round's drafting took so long."""
@@ -74,10 +82,14 @@ class StepTimes:
         share = (tokens - low) / (high - low)
         return self._verify[low] * (1 - share) + self._verify[high] * share
 
-    def _drift(self, rows: int) -> float:
-        """How much slower rounds are than the table says, by the smallest one seen for these rows."""
-        nodes = min((n for r, n in self._seen if r == rows), default=0)
-        return self._seen[rows, nodes] / self._table(rows * nodes) if nodes else 1.0
+    def _now(self) -> float:
+        """How much slower rounds are than the table says."""
+        return median_low(self._speed) if self._speed else 1.0
+
+    def _correction(self, rows: int, nodes: int) -> float:
+        """How much slower this shape is than the table says, beyond what all are."""
+        seen = self._shape.get((rows, nodes))
+        return median_low(seen) if seen else 1.0
 
 
 def _blend(old: float | None, new: float) -> float:

@@ -163,8 +163,26 @@ def test_rounds_that_were_seen_count_more_than_the_table() -> None:
     assert times.verify(1, 4) == 30.0
     assert times.verify(1, 1) == 15.0
     times.saw_verify(1, 4, 1000.0)
-    assert 30.0 < times.verify(1, 4) <= 0.9 * 30 + 0.1 * 120
-    assert times.verify(2, 1) < 20.0
+    assert (times.verify(1, 4), times.verify(1, 1)) == (30.0, 15.0)
+
+
+def test_a_slow_minute_speaks_against_no_shape() -> None:
+    """Shapes that were seen only while the machine was busy counted as slow for good."""
+    times = StepTimes({1: 10.0, 4: 11.0})
+    for busy in (1.0, 3.0, 1.0):
+        for _ in range(20):
+            times.saw_verify(1, 1, 10.0 * busy)
+            if busy > 1:
+                times.saw_verify(1, 4, 11.0 * busy)
+    assert times.verify(1, 4) / times.verify(1, 1) < 1.25
+
+
+def test_a_shape_that_is_slower_than_measured_is_found_out() -> None:
+    times = StepTimes({1: 10.0, 4: 11.0})
+    for _ in range(40):
+        times.saw_verify(1, 1, 10.0)
+        times.saw_verify(1, 4, 22.0)
+    assert times.verify(1, 4) / times.verify(1, 1) == pytest.approx(2.2, rel=0.2)
 
 
 def test_drafting_takes_time_in_proportion_to_its_tokens() -> None:
