@@ -45,7 +45,7 @@ class StepTimes:
         return cls(times)
 
     def verify(self, rows: int, nodes: int) -> float:
-        """Milliseconds to score, accept and commit: the table at the machine's present speed, as rounds corrected it."""
+        """Milliseconds to score, accept and commit: the table at the machine's speed now, corrected by rounds."""
         return self._table(rows * nodes) * self._now() * self._correction(rows, nodes)
 
     def draft(self, budget: int) -> float:
@@ -87,9 +87,9 @@ class StepTimes:
         return median_low(self._speed) if self._speed else 1.0
 
     def _correction(self, rows: int, nodes: int) -> float:
-        """How much slower this shape is than the table says, beyond what all are."""
-        seen = self._shape.get((rows, nodes))
-        return median_low(seen) if seen else 1.0
+        """How much slower this shape is than the table says, beyond what all are; 1 until it was seen often enough."""
+        seen = self._shape.get((rows, nodes), ())
+        return median_low(seen) if len(seen) > _RECENT // 2 else 1.0
 
 
 def _blend(old: float | None, new: float) -> float:
