@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from torch import Tensor
 
@@ -54,7 +55,7 @@ class Engine:
         source = tokenizer if tokenizer is not None else getattr(target, "tokenizer", None)
         self.codec: TextCodec | None = None if source is None else codec_of(source)
         self._parts = self._assemble(target, drafter, verifier)
-        self._sessions: list[DecodeSession] = []
+        self._sessions: WeakSet[DecodeSession] = WeakSet()
 
     @classmethod
     def load(
@@ -137,30 +138,17 @@ class Engine:
         params = (params or SamplingParams()).override(**overrides)
         if params.n != 1:
             raise OptionError(f"stream gives one completion; n={params.n} was asked. Use generate.")
-        session = self.session([Request(prompt, params)])
-        try:
-            while True:
-                active = session.active
-                news = session.step()
-                done = next(iter(session.take_completions()), None)
-                for item in news:
-                    last = item.finish_reason is not None
-                    yield Chunk(item.tokens, item.text, item.finish_reason, done if last else None)
-                if done is not None or not active:
-                    return
-        finally:
-            session.close()
+        return _chunks(self.session([Request(prompt, params)]))
 
     def session(self, requests: Sequence[Request] = ()) -> DecodeSession:
         """A batch to decode step by step; close it, or run it to its end, to free its slots."""
         session = DecodeSession(self._parts, requests)
-        self._sessions = [s for s in self._sessions if not s.closed]
-        self._sessions.append(session)
+        self._sessions.add(session)
         return session
 
     def abort(self, request_id: str) -> None:
         """End a request wherever it is; unknown ids are ignored, since a request may have ended meanwhile."""
-        for session in self._sessions:
+        for session in list(self._sessions):
             session.abort(request_id)
 
     def _assemble(self, target: Target, drafter: str | Drafter, verifier: str | Verifier) -> Parts:
@@ -195,6 +183,22 @@ class Engine:
         )
         parts.check_pair()
         return parts
+
+
+def _chunks(session: DecodeSession) -> Iterator[Chunk]:
+    """What a session of one request yields, round by round; closes it at the end, or when it is left."""
+    try:
+        while True:
+            active = session.active
+            news = session.step()
+            done = next(iter(session.take_completions()), None)
+            for item in news:
+                last = item.finish_reason is not None
+                yield Chunk(item.tokens, item.text, item.finish_reason, done if last else None)
+            if done is not None or not active:
+                return
+    finally:
+        session.close()
 
 
 def _policy(config: EngineConfig, target: Target, budget: int) -> BudgetPolicy:

@@ -17,7 +17,7 @@ from specdec.engine.parts import Parts
 from specdec.engine.row import Row
 from specdec.engine.stats import SessionStats
 from specdec.engine.walk import walk
-from specdec.errors import CapacityError, ContractError
+from specdec.errors import CapacityError, ContractError, OptionError
 from specdec.round import Round, propose, run_round
 from specdec.shaping import Nodes
 from specdec.types import Completion, Context, Draft, Request, Scores, Verdict
@@ -65,6 +65,11 @@ class DecodeSession:
         if self.closed:
             raise ContractError("a request was added to a closed session. Begin a new one with Engine.session.")
         rows = make_rows(self._parts, request, next(_orders))
+        live = {name for row in (*self._waiting, *self._batch.rows) for name in row.names}
+        if not live.isdisjoint(name for row in rows for name in row.names):
+            raise OptionError(
+                f"request id {request.id!r} was given; a request of that id is being decoded. Choose another."
+            )
         for _ in rows[1:]:
             next(_orders)
         self._waiting.extend(rows)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from specdec import CompositionError, Engine, EngineConfig, OptionError, SamplingParams, UnknownPlugin
+from specdec import CompositionError, Engine, EngineConfig, OptionError, Request, SamplingParams, UnknownPlugin
 from specdec.drafter import DrafterSpec
 from specdec.testing import Echo, RandomTree, ScriptedDrafter, TinyTarget
 from specdec.types import Context, Draft
@@ -227,3 +227,22 @@ def test_every_call_works_with_its_defaults_alone() -> None:
     engine.abort("nobody")
     for drafter in ("none", "ngram"):
         assert Engine(TinyTarget(), drafter).generate([1, 2])[0].tokens == out.tokens
+
+
+def test_a_stream_refuses_bad_options_at_the_call() -> None:
+    with pytest.raises(OptionError, match="n=2"):
+        Engine(TinyTarget()).stream([1, 2], n=2)
+    with pytest.raises(OptionError, match="empty"):
+        Engine(TinyTarget()).stream([])
+
+
+def test_an_id_in_use_is_refused_and_free_again_afterwards() -> None:
+    session = Engine(TinyTarget()).session([Request([1, 2], SamplingParams(max_tokens=4), id="a")])
+    with pytest.raises(OptionError, match="'a'"):
+        session.add(Request([3], SamplingParams(max_tokens=4), id="a"))
+    session.step()
+    session.abort("a")
+    while session.active:
+        session.step()
+    assert session.add(Request([3], SamplingParams(max_tokens=4), id="a")) == ["a"]
+    session.close()
