@@ -10,13 +10,12 @@ from specdec.engine.steptime import StepTimes
 from specdec.target import Target
 
 _SIZES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
-_DECAY = 0.95
-_PRIOR = 3.0
+_DECAY = 0.97
+_PRIOR = 8.0
 _GUESS = 0.7
 _GAIN = 0.02
-_WAIT = (8, 128)
 _TRIAL = 4
-_FREE = 0.02
+_SPEND = 0.01
 
 
 @dataclass(slots=True)
@@ -83,37 +82,20 @@ def _prior_weight(seen: float) -> float:
     return _PRIOR * max(0.0, 1 - (1 - _DECAY) * seen)
 
 
-@dataclass(slots=True)
-class Patience:
-    """When a request that does not draft is tried again: after `wait` rounds, ever later while trials fail."""
-
-    idle: int = 0
-    wait: int = _WAIT[0]
-
-    @property
-    def due(self) -> bool:
-        """Whether the next round is a trial."""
-        return self.idle >= self.wait
-
-    def tried(self) -> None:
-        """A trial was spent."""
-        self.idle, self.wait = 0, min(2 * self.wait, _WAIT[1])
-
-
 class CostBudget(BudgetPolicy):
     """Takes the budget with the least modelled time for each emitted token, or none where none pays.
 
     A round that drafts costs the drafting, and the verification of a draft if one came; it brings one token and what is
     kept. Drafting starts only where it is modelled to gain a margin, and goes on while it loses nothing. Where it does
-    not pay, a draft is tried now and then, ever more rarely while trials fail; asking a drafter that has nothing to say
-    and takes no time is no trial.
+    not pay, drafts are tried now and then, so rarely that trials take a hundredth of the time: a drafter that costs
+    little is tried often, and comes back soon when the text turns in its favour.
     """
 
     def __init__(self, times: StepTimes) -> None:
         self.times = times
         self._all = Acceptance()
         self._own: dict[str, Acceptance] = {}
-        self._patience: dict[str, Patience] = {}
+        self._purse: dict[str, float] = {}
         self._drafting = False
 
     @classmethod
@@ -131,13 +113,12 @@ class CostBudget(BudgetPolicy):
                 best, cost = size, ratio
         self._drafting = best > 1 and cost < (1.0 if self._drafting else 1 - _GAIN)
         if self._drafting:
-            for request in ids:
-                self._patience.pop(request, None)
             return best
-        waiting = [self._patience.setdefault(request, Patience()) for request in ids]
-        for one in waiting:
-            one.idle += 1
-        return min(most, _TRIAL) if any(one.due for one in waiting) else 1
+        size = min(most, _TRIAL)
+        for request in ids:
+            self._purse[request] = self._purse.get(request, 0.0) + _SPEND * plain
+        dear = self.times.verify(len(ids), size) + self.times.draft(size) - plain
+        return size if size > 1 and any(self._purse[request] >= dear for request in ids) else 1
 
     def observe(self, result: RoundResult) -> None:
         """Refresh step times and acceptance."""
@@ -145,17 +126,16 @@ class CostBudget(BudgetPolicy):
         if result.budget == 1:
             return
         self.times.saw_draft(result.budget, result.draft_ms)
-        free = result.draft_ms < _FREE * result.verify_ms
+        spent = result.draft_ms + result.verify_ms - self.times.verify(len(result.ids), 1)
         for request, drafted, accepted in zip(result.ids, result.drafted, result.accepted, strict=True):
-            if request in self._patience and (drafted or not free):
-                self._patience[request].tried()
+            self._purse[request] = max(0.0, self._purse.get(request, 0.0) - max(0.0, spent))
             self._own.setdefault(request, Acceptance()).add(result.budget - 1, drafted, accepted)
             self._all.add(result.budget - 1, drafted, accepted)
 
     def forget(self, request_id: str) -> None:
         """Drop what was learnt of one request; what it taught about all stays."""
         self._own.pop(request_id, None)
-        self._patience.pop(request_id, None)
+        self._purse.pop(request_id, None)
 
     def _sizes(self, most: int) -> list[int]:
         return [size for size in _SIZES if size < most] + ([most] if most > 1 else [])

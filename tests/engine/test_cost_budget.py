@@ -71,10 +71,18 @@ def test_it_stops_at_the_knee_of_the_step_time() -> None:
     assert drafting(many) < 0.1
 
 
-def test_refused_drafts_are_given_up_and_tried_ever_more_rarely() -> None:
-    chosen = live(CostBudget(StepTimes(KNEE)), KNEE, lambda i, name: 0, rounds=600)
-    assert drafting(chosen[:50]) > drafting(chosen[100:300]) > drafting(chosen[300:])
-    assert 0 < drafting(chosen[100:]) < 0.03
+def slower(chosen: Sequence[int], times: dict[int, float], draft_ms: float = 0.1) -> float:
+    """Time of rounds whose drafts all fail, over the time of plain decoding."""
+    world = StepTimes(times)
+    spent = sum(world.verify(1, budget) + draft_ms * (budget - 1) for budget in chosen)
+    return spent / (len(chosen) * world.verify(1, 1))
+
+
+def test_refused_drafts_are_given_up_but_for_a_hundredth_of_the_time() -> None:
+    chosen = live(CostBudget(StepTimes(KNEE)), KNEE, lambda i, name: 0, rounds=800)
+    assert slower(chosen[:200], KNEE) < 1.05
+    assert slower(chosen[200:], KNEE) < 1.015
+    assert drafting(chosen[200:]) > 0
 
 
 def test_a_gain_below_the_margin_starts_no_drafting() -> None:
@@ -87,11 +95,12 @@ def test_a_drafter_whose_acceptance_decays_is_switched_off_and_comes_back() -> N
     """Acceptance fell as the context grew, and drafting went on at a loss."""
 
     def kept(i: int, name: str) -> int:
-        return 0 if 100 <= i < 400 else 99
+        return 0 if 100 <= i < 700 else 99
 
     chosen = live(CostBudget(StepTimes(KNEE)), KNEE, kept, rounds=1200)
     assert drafting(chosen[20:100]) == 1
-    assert drafting(chosen[200:400]) < 0.1
+    assert slower(chosen[100:700], KNEE) < 1.05
+    assert drafting(chosen[400:700]) < 0.15
     assert drafting(chosen[900:]) == 1
 
 
@@ -103,17 +112,17 @@ def test_a_drafter_that_is_silent_and_slow_is_not_asked_again_and_again() -> Non
         budget = policy.choose(["a"], 8)
         asked += budget > 1
         policy.observe(RoundResult(["a"], budget, 1, [0], [0], 1.0 if budget > 1 else 0.0, 10.0))
-    assert asked < 60
+    assert asked * 1.0 < 0.02 * 400 * 10.0
 
 
 def test_each_request_is_judged_by_its_own_acceptance() -> None:
     policy = CostBudget(StepTimes(KNEE))
-    for _ in range(60):
-        live(policy, KNEE, lambda i, name: 99, ids=["good"], rounds=1)
-        live(policy, KNEE, lambda i, name: 0, ids=["bad"], rounds=1)
-    assert policy.choose(["good"], 8) > 1
-    assert policy.choose(["bad"], 8) == 1
-    assert policy.choose(["good"], 8) > 1
+    good, bad = [], []
+    for _ in range(300):
+        good += live(policy, KNEE, lambda i, name: 99, ids=["good"], rounds=1)
+        bad += live(policy, KNEE, lambda i, name: 0, ids=["bad"], rounds=1)
+    assert drafting(good) == 1
+    assert slower(bad[100:], KNEE) < 1.03
 
 
 def test_what_one_request_taught_is_forgotten_with_it() -> None:
