@@ -18,7 +18,8 @@ class Step:
     """One forward of N nodes a row.
 
     tokens, positions, depth [B, N] int64; ancestors [B, N, N] bool; place says where keys and values go.
-    last [B] int64: the one node of each row that is scored, or None for all.
+    last [B] int64: the one node of each row that is scored, or None for all. causal: known on the host, the rows are
+    chains from position 0 on, so a node sees what stands before it and nothing else.
     """
 
     tokens: Tensor
@@ -27,6 +28,7 @@ class Step:
     ancestors: Tensor
     depth: Tensor
     last: Tensor | None = None
+    causal: bool = False
 
 
 class Backbone(Protocol):

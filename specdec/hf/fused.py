@@ -76,8 +76,8 @@ class FusedBackbone:
         """See `Backbone`."""
         x = functional.embedding(step.tokens, self.embedding)  # [B, N, H]
         rope = (self.cos[step.positions][:, None], self.sin[step.positions][:, None])  # [B, 1, N, D]
-        masks = biases(step, self.windows, self.dtype)
-        slabs = _Slabs(cache, step)
+        slabs = _Slabs(cache, step, causal=_is_causal(step, self.windows))
+        masks = dict.fromkeys(self.windows) if slabs.causal else biases(step, self.windows, self.dtype)
         tapped: dict[int, Tensor] = {}
         for i, layer in enumerate(self.layers):
             x = layer(x, rope, masks[self.windows[i]], i, slabs)
@@ -91,8 +91,8 @@ class FusedBackbone:
 class _Slabs:
     """Where each layer of one forward writes and reads, sliced once for all layers where slices do."""
 
-    def __init__(self, cache: KVCache, step: Step) -> None:
-        self._cache, self._place = cache, step.place
+    def __init__(self, cache: KVCache, step: Step, *, causal: bool) -> None:
+        self._cache, self._place, self.causal = cache, step.place, causal
         place = step.place
         self._sliced = place.first is not None and place.offset is not None
         if place.first is not None and place.offset is not None:
@@ -150,9 +150,14 @@ class _Layer:
         q, k = torch.split((qk * rope[0]).addcmul_(turned, rope[1]), [self.heads, self.groups], 1)
         keys, values = slabs.store(index, k, v)
         seen = functional.scaled_dot_product_attention(
-            q, keys, values, bias, scale=self.scale, enable_gqa=self.heads != self.groups
+            q, keys, values, bias, is_causal=slabs.causal, scale=self.scale, enable_gqa=self.heads != self.groups
         )
         return seen.transpose(1, 2).reshape(rows, n, -1)
+
+
+def _is_causal(step: Step, windows: list[int | None]) -> bool:
+    """Whether every layer's mask is the plain triangle, which the kernel knows without reading one."""
+    return step.causal and step.tokens.shape[1] > 1 and all(w is None or step.place.span <= w for w in windows)
 
 
 def _product(part: Any, pack: bool) -> linear.Linear:

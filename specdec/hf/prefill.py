@@ -60,4 +60,4 @@ def _causal(tokens: Tensor, names: list[int], offset: int, last: Tensor) -> Step
         names[0] if consecutive else None,
         offset,
     )
-    return Step(tokens, depth + offset, place, ancestors, depth, last)
+    return Step(tokens, depth + offset, place, ancestors, depth, last, causal=offset == 0)

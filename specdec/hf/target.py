@@ -56,7 +56,7 @@ class HFTarget(Target):
         max_len: int | None = None,
         max_budget: int = 64,
         taps: Sequence[int] = (),
-        prefill_chunk: int = 512,
+        prefill_chunk: int = 2048,
         backbone: str = "auto",
         keep_model: bool = True,
         name: str = "",
