@@ -46,30 +46,22 @@ class Acceptance:
             self.offered[d] = self.offered[d] * _DECAY + (drafted > d)
             self.kept[d] = self.kept[d] * _DECAY + (accepted > d)
 
-    def chance_of_draft(self, prior: Acceptance | None = None) -> float:
+    def chance_of_draft(self) -> float:
         """Share of askings that get a draft."""
-        expected = 1.0 if prior is None else prior.chance_of_draft()
-        weight = _prior_weight(self.asked)
-        return (self.drew + weight * expected) / (self.asked + weight)
+        weight = _prior_weight(self.asked) / 2  # silence is told from talk in fewer rounds than good drafts from bad
+        return (self.drew + weight) / (self.asked + weight)
 
-    def expected(self, depth: int, prior: Acceptance | None = None) -> tuple[float, float]:
+    def expected(self, depth: int) -> tuple[float, float]:
         """Mean draft tokens offered and kept in a round that gets a draft and allows `depth` of them."""
-        offered = sum(self._shares(self.offered, depth, 1.0, None if prior is None else prior.offered, prior))
-        kept = sum(self._shares(self.kept, depth, _GUESS, None if prior is None else prior.kept, prior))
-        return offered, kept
+        return sum(self._shares(self.offered, depth, 1.0)), sum(self._shares(self.kept, depth, _GUESS))
 
-    def _shares(
-        self, counts: list[float], depth: int, fade: float, before: list[float] | None, prior: Acceptance | None
-    ) -> list[float]:
-        """Share of rounds that reach each depth; where nothing was seen it fades from the depth before."""
-        inherited = None if prior is None or before is None else prior._shares(before, depth, fade, None, None)
+    def _shares(self, counts: list[float], depth: int, fade: float) -> list[float]:
+        """Share of rounds that reach each depth; where little was seen it fades from the depth before."""
         shares, last = [], 1.0
         for d in range(depth):
-            guess = last * fade if inherited is None else min(last, inherited[d])
-            seen = d < len(self.open)
-            opened, reached = (self.open[d], counts[d]) if seen else (0.0, 0.0)
+            opened, reached = (self.open[d], counts[d]) if d < len(self.open) else (0.0, 0.0)
             weight = _prior_weight(opened)
-            last = (reached + weight * guess) / (opened + weight)
+            last = (reached + weight * last * fade) / (opened + weight)
             shares.append(last)
         return shares
 
@@ -93,7 +85,6 @@ class CostBudget(BudgetPolicy):
 
     def __init__(self, times: StepTimes) -> None:
         self.times = times
-        self._all = Acceptance()
         self._own: dict[str, Acceptance] = {}
         self._purse: dict[str, float] = {}
         self._drafting = False
@@ -130,10 +121,9 @@ class CostBudget(BudgetPolicy):
         for request, drafted, accepted in zip(result.ids, result.drafted, result.accepted, strict=True):
             self._purse[request] = max(0.0, self._purse.get(request, 0.0) - max(0.0, spent))
             self._own.setdefault(request, Acceptance()).add(result.budget - 1, drafted, accepted)
-            self._all.add(result.budget - 1, drafted, accepted)
 
     def forget(self, request_id: str) -> None:
-        """Drop what was learnt of one request; what it taught about all stays."""
+        """Drop what was learnt of the request: texts differ so much that one says little about the next."""
         self._own.pop(request_id, None)
         self._purse.pop(request_id, None)
 
@@ -145,8 +135,8 @@ class CostBudget(BudgetPolicy):
         brings, silent, widest = 0.0, 1.0, 0.0
         for request in ids:
             own = self._own.get(request, Acceptance())
-            chance = own.chance_of_draft(self._all)
-            offered, kept = own.expected(size - 1, self._all)
+            chance = own.chance_of_draft()
+            offered, kept = own.expected(size - 1)
             brings += 1 + chance * kept
             silent *= 1 - chance
             widest = max(widest, offered)
