@@ -13,6 +13,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter
@@ -104,11 +105,16 @@ def main() -> None:
 
 
 def measured(bench: Bench, repeat: int) -> list[dict[str, Any]]:
-    """Median milliseconds of every way and width; ways and widths take turns, so that load hits all alike."""
+    """Median milliseconds of every way and width.
+
+    They take turns in every order, so that load hits all alike and each runs as often after the other model's
+    forward, which leaves that model's weights in the caches.
+    """
+    orders = list(permutations([("own", bench.own_forward), ("forward", bench.forward), ("round", bench.round)]))
     times: dict[tuple[str, int], list[float]] = defaultdict(list)
     for turn in range(repeat + 1):
         for nodes in _NODES:
-            for way, call in (("own", bench.own_forward), ("forward", bench.forward), ("round", bench.round)):
+            for way, call in orders[turn % len(orders)]:
                 ms = timed(call, nodes)
                 if turn:  # the first turn warms up
                     times[way, nodes].append(ms)
