@@ -1,12 +1,15 @@
-"""Products with constant weights: plain, or laid out once for the CPU's matrix units.
+"""Products with constant weights: plain, laid out once for the CPU's matrix units, or widened to float32.
 
-In bfloat16 on a CPU, torch lays a weight out anew at every product; `packed` does it once, through operators that
-torch keeps private. They are used only where they exist and agree with the plain product at load.
+In bfloat16 on a CPU, torch lays a weight out anew at every product; `Packed` does it once, through operators that
+torch keeps private. They are used only where they exist and agree with the plain product at load. A CPU without
+instructions for bfloat16 multiplies a matrix row by row, so that eight rows cost eight times one; `Widened` multiplies
+in float32 as soon as that is quicker.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +19,10 @@ from torch.nn import functional
 _log = logging.getLogger(__name__)
 #: The number of rows a packed weight is laid out for. Its layout is then kept as it is for any other number.
 _PACK_ROWS = 1
+#: From this many rows on, widening a weight and one float32 product take less time than a product of each row.
+_WIDE_ROWS = 4
+#: Elements of a weight widened at a time, so that the float32 copy is still in the cache when it is multiplied.
+_WIDE_SLICE = 1 << 20
 
 
 class Linear(Protocol):
@@ -57,6 +64,23 @@ class Plain:
         return functional.silu(self(x), inplace=True)
 
 
+class Widened(Plain):
+    """A product with a half-precision weight: one of few rows as torch computes it, one of more in float32."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """See `Linear`."""
+        if x.numel() < _WIDE_ROWS * x.shape[-1]:
+            return super().__call__(x)
+        rows = x.reshape(-1, x.shape[-1]).float()
+        out = rows.new_empty(len(rows), len(self.weight))
+        step = max(1, _WIDE_SLICE // x.shape[-1])
+        for at in range(0, len(self.weight), step):
+            torch.mm(rows, self.weight[at : at + step].float().T, out=out[:, at : at + step])
+        if self.bias is not None:
+            out += self.bias
+        return out.to(x.dtype).view(*x.shape[:-1], -1)
+
+
 class Packed:
     """A product with a weight in the layout of oneDNN; what follows the product happens in the same pass."""
 
@@ -94,6 +118,8 @@ def make(weight: Tensor, bias: Tensor | None = None, *, pack: bool) -> Linear:
         packed = _packed(weight, bias)
         if packed is not None:
             return packed
+        if weight.dtype in (torch.bfloat16, torch.float16):
+            return Widened(weight, bias)
     return Plain(weight, bias)
 
 
@@ -103,10 +129,16 @@ def _packed(weight: Tensor, bias: Tensor | None) -> Packed | None:
         packed = Packed(weight, bias)
         if _agree(packed, Plain(weight, bias)):
             return packed
-        _log.warning("a packed product of shape %s differs from the plain one; it is not used", list(weight.shape))
+        _tell(f"a packed product of shape {list(weight.shape)} differs from the plain one; it is not used")
     except (AttributeError, RuntimeError, TypeError) as error:
-        _log.warning("weights cannot be packed for this CPU: %s", error)
+        _tell(f"weights in {str(weight.dtype).removeprefix('torch.')} cannot be packed for this CPU: {error}")
     return None
+
+
+@cache
+def _tell(message: str) -> None:
+    """Say it once: a model has hundreds of weights. It is slower, not wrong."""
+    _log.info(message)
 
 
 def _agree(a: Linear, b: Plain) -> bool:

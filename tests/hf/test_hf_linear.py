@@ -1,4 +1,4 @@
-"""Packed products equal plain ones, and are left alone where they do not."""
+"""Packed and widened products equal plain ones; packed ones that do not are left alone."""
 
 from __future__ import annotations
 
@@ -16,20 +16,37 @@ def test_packed_equals_plain(dtype, bias, rows):
     torch.manual_seed(3)
     weight, offset = torch.randn(96, 64, dtype=dtype), torch.randn(96, dtype=dtype) if bias else None
     packed, plain = linear.make(weight, offset, pack=True), linear.Plain(weight, offset)
-    if isinstance(packed, linear.Plain):
-        pytest.skip("this torch cannot pack")
+    if not isinstance(packed, linear.Packed):
+        pytest.skip("this CPU or this torch cannot pack")
+    assert_as_exact(packed, plain, rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 8, 70])
+@pytest.mark.parametrize("piece", [1 << 20, 64 * 7])
+def test_widened_equals_plain(dtype, bias, rows, piece, monkeypatch):
+    monkeypatch.setattr(linear, "_WIDE_SLICE", piece)
+    torch.manual_seed(3)
+    weight, offset = torch.randn(96, 64, dtype=dtype), torch.randn(96, dtype=dtype) if bias else None
+    assert_as_exact(linear.Widened(weight, offset), linear.Plain(weight, offset), rows)
+
+
+def assert_as_exact(product, plain, rows):
+    """Not further from the exact product than twice what the plain one is."""
+    dtype, weight, offset = plain.weight.dtype, plain.weight, plain.bias
     x, other = torch.randn(2, rows, 64, dtype=dtype), torch.randn(2, rows, 96, dtype=dtype)
     exact = linear.Plain(weight.double(), None if offset is None else offset.double())
     for name, args in (("__call__", (x,)), ("plus", (x, other)), ("times", (x, other)), ("silu", (x,))):
         expected = getattr(exact, name)(*(arg.double() for arg in args))
-        error = (getattr(packed, name)(*args) - expected).abs().max()
+        error = (getattr(product, name)(*args) - expected).abs().max()
         summed = 64 * torch.finfo(torch.float32).eps * expected.abs().max()
         assert error <= 2 * (getattr(plain, name)(*args) - expected).abs().max() + summed
 
 
 def test_a_product_that_packing_changes_stays_plain(monkeypatch):
     monkeypatch.setattr(linear.Packed, "__call__", lambda self, x: torch.zeros(1, 3, 96))
-    assert isinstance(linear.make(torch.randn(96, 64), pack=True), linear.Plain)
+    assert type(linear.make(torch.randn(96, 64), pack=True)) is linear.Plain
 
 
 def test_without_the_private_operators_products_stay_plain(monkeypatch):
@@ -37,4 +54,5 @@ def test_without_the_private_operators_products_stay_plain(monkeypatch):
         raise AttributeError("_reorder_linear_weight")
 
     monkeypatch.setattr(linear.Packed, "__init__", absent)
-    assert isinstance(linear.make(torch.randn(96, 64), pack=True), linear.Plain)
+    assert type(linear.make(torch.randn(96, 64), pack=True)) is linear.Plain
+    assert type(linear.make(torch.randn(96, 64, dtype=torch.bfloat16), pack=True)) is linear.Widened
