@@ -8,6 +8,9 @@ from specdec.errors import UnsupportedModel
 
 _FULL = "full_attention"
 _SLIDING = "sliding_attention"
+#: Kinds of layers that fold all tokens into one state; newer transformers name these instead of marking the model.
+_RECURRENT = frozenset({"linear_attention", "hybrid", "hybrid_sliding", "mamba", "mamba2", "recurrent"})
+_STATE = "its layers keep a recurrent or convolutional state that a rejected draft would spoil"
 #: Rotary tables that depend on how long the sequence is by now, so that a cached key would have to change.
 _LENGTH_DEPENDENT = ("dynamic", "longrope")
 
@@ -25,8 +28,8 @@ def check_config(config: Any) -> None:
     if getattr(config, "is_encoder_decoder", False):
         raise refuse(config, "it is an encoder-decoder, whose cross-attention has no slab here")
     text = config.get_text_config()
-    if _stateful(config) or _stateful(text):
-        raise refuse(config, "its layers keep a recurrent or convolutional state that a rejected draft would spoil")
+    if _stateful(config) or _stateful(text) or _RECURRENT.intersection(layer_types(text)):
+        raise refuse(config, _STATE)
     odd = sorted({kind for kind in layer_types(text) if kind not in (_FULL, _SLIDING)})
     if odd:
         raise refuse(config, f"it has layers of type {', '.join(map(repr, odd))}")
@@ -40,10 +43,7 @@ def check_model(model: Any) -> None:
     """Refuse by name what only the built model shows."""
     check_config(model.config)
     if getattr(model, "_is_stateful", False):
-        raise refuse(
-            model.config,
-            "its layers keep a recurrent or convolutional state that a rejected draft would spoil",
-        )
+        raise refuse(model.config, _STATE)
     if any(name.rsplit(".", 1)[-1] == "sinks" for name, _ in model.named_parameters()):
         raise refuse(model.config, "its attention has learned sinks, which the attention here does not add")
     if model.get_output_embeddings() is None:
