@@ -101,6 +101,16 @@ class KVCache:
         for slab in (self.k, self.v):
             slab[:, slots[:, None], :, goal] = slab[:, slots[:, None], :, source]
 
+    def take(self, slot: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Copies of rows `start` to `stop` of a slot: k [layers, heads, n, k_dim] and v [layers, heads, n, v_dim]."""
+        k, v = (slab[:, slot, :, start:stop].clone(memory_format=torch.contiguous_format) for slab in (self.k, self.v))
+        return k, v
+
+    def put(self, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+        """Store rows as `take` gives them; writes rows start .. start + n - 1 of the slot."""
+        for slab, new in ((self.k, k), (self.v, v)):
+            slab[:, slot, :, start : start + new.shape[2]] = new
+
     def fork(self, source: int, goal: int, length: int) -> None:
         """Copy the first `length` rows of slot `source` to slot `goal`."""
         for slab in (self.k, self.v):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from specdec.state import Rows, StateIdentity
 from specdec.types import Draft, Scores, Verdict
 
 _CPU = torch.device("cpu")
@@ -66,3 +68,26 @@ class Target(ABC):
     @abstractmethod
     def close(self, slots: Tensor) -> None:
         """Free the slots."""
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A target whose cached rows can be copied out of a slot and put into another, bit by bit.
+
+    identity names what wrote the rows: rows of two identities are never mixed. A row is a function of the tokens up
+    to it alone, at the position it was written at.
+    """
+
+    identity: StateIdentity
+
+    def resume(self, slots: Tensor, prompts: Sequence[Tensor], cached: Sequence[int]) -> Scores:
+        """As `Target.open`, with the rows of the first cached[b] tokens of prompt b in place already.
+
+        0 <= cached[b] < tokens of prompt b. Writes the other rows.
+        """
+
+    def take_rows(self, slot: int, start: int, stop: int) -> Rows:
+        """Copies of the slot's rows `start` to `stop`."""
+
+    def put_rows(self, slot: int, start: int, rows: Rows) -> None:
+        """Write rows, as `take_rows` gives them, from row `start` of the slot on."""

@@ -211,6 +211,9 @@ class Request:
 
     prompt   text or token ids; roles see it as a tensor of int64 ids
     session  whose memory this request belongs to (an agent, a conversation); None keeps it apart
+    owner    who may share state between sessions; None shares nothing beyond the session
+    call     which of an agent's kinds of request this is (act, summarise, ...)
+    marks    prompt tokens after which a part of the prompt ends (fixed text, goal, history, ...), in any order
     id       chosen by the engine when empty; `Engine.abort` takes it
     """
 
@@ -218,6 +221,9 @@ class Request:
     params: SamplingParams = field(default_factory=SamplingParams)
     session: str | None = None
     id: str = ""
+    owner: str | None = None
+    call: str = ""
+    marks: Sequence[int] = ()
 
     @property
     def ids(self) -> Tensor:
@@ -243,7 +249,10 @@ class RequestStats:
     rounds    rounds it took part in; the prefill, which yields the first token, is none
     emitted   tokens that rounds put into the completion, so 1 + emitted == len(tokens)
     drafted   draft tokens that were verified for it; accepted: those that ended up in its text
-    *_ms      milliseconds; a round's time is counted whole for each of its rows
+    prompt_tokens  all of the prompt; reused_tokens: those whose rows an earlier request had left; gap_tokens: those
+              that `Engine.idle` had prefilled and no request had used before. The rest was prefilled for this one.
+    *_ms      milliseconds; a round's time is counted whole for each of its rows, and so is a prefill's
+    state_ms  looking up and copying kept rows, before the prefill and after the last token; not in prefill_ms
     """
 
     rounds: int = 0
@@ -251,6 +260,9 @@ class RequestStats:
     drafted: int = 0
     accepted: int = 0
     prompt_tokens: int = 0
+    reused_tokens: int = 0
+    gap_tokens: int = 0
+    state_ms: float = 0.0
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
     draft_ms: float = 0.0

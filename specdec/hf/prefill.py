@@ -12,27 +12,38 @@ from specdec.kvcache import Place
 
 
 def forwards(
-    slots: Tensor, prompts: Sequence[Tensor], *, chunk: int, vocab_size: int
+    slots: Tensor, prompts: Sequence[Tensor], cached: Sequence[int], *, chunk: int, vocab_size: int
 ) -> Iterator[tuple[list[int], Step]]:
     """The forwards that fill the slots, each with the rows of `prompts` it serves.
 
-    No forward has more than `chunk` tokens. A prompt's last forward scores its last token.
+    cached: tokens of each prompt whose rows are in place; they are left out. No forward has more than `chunk` tokens.
+    A prompt's last forward scores its last token.
     """
     names = slots.tolist()
-    for rows in _groups([prompt.shape[0] for prompt in prompts], chunk):
-        lengths = [prompts[row].shape[0] for row in rows]
+    for start, rows in _groups([prompt.shape[0] for prompt in prompts], cached, chunk):
+        lengths = [prompts[row].shape[0] - start for row in rows]
         tokens = torch.zeros(len(rows), max(lengths), dtype=torch.int64, device=slots.device)
         for i, row in enumerate(rows):
-            tokens[i, : lengths[i]] = prompts[row].clamp(0, vocab_size - 1)
+            tokens[i, : lengths[i]] = prompts[row][start:].clamp(0, vocab_size - 1)
         taken = [names[row] for row in rows]
         for offset in range(0, tokens.shape[1], chunk):
             part = tokens[:, offset : offset + chunk]
             last = torch.tensor(lengths, device=slots.device) - 1 - offset
-            yield rows, _causal(part, taken, offset, last.clamp(max=part.shape[1] - 1))
+            yield rows, _causal(part, taken, start + offset, last.clamp(max=part.shape[1] - 1))
 
 
-def _groups(lengths: Sequence[int], chunk: int) -> list[list[int]]:
-    """Rows that share a forward: of similar length, padded to no more than `chunk` tokens together."""
+def _groups(lengths: Sequence[int], cached: Sequence[int], chunk: int) -> list[tuple[int, list[int]]]:
+    """Rows that share a forward, after the rows they have in place, which are as many for each of them."""
+    groups: list[tuple[int, list[int]]] = []
+    for start in sorted(set(cached)):
+        rows = [row for row, count in enumerate(cached) if count == start]
+        found = _similar([lengths[row] - start for row in rows], chunk)
+        groups += [(start, [rows[i] for i in group]) for group in found]
+    return groups
+
+
+def _similar(lengths: Sequence[int], chunk: int) -> list[list[int]]:
+    """Rows of similar length, padded to no more than `chunk` tokens together."""
     order = sorted(range(len(lengths)), key=lambda row: lengths[row])
     groups: list[list[int]] = []
     for row in order:

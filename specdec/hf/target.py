@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from specdec.hf import support
 from specdec.hf.alias import Progress
 from specdec.hf.backbone import Backbone, Step
 from specdec.hf.capacity import check_memory
+from specdec.hf.identity import identify
 from specdec.hf.prefill import forwards
 from specdec.hf.probe import Probe, probe, verify
 from specdec.kvcache import KVCache
+from specdec.state import Rows
 from specdec.target import Target, TargetSpec
 from specdec.types import Draft, Scores, Verdict
 
@@ -78,7 +81,9 @@ class HFTarget(Target):
         rows = max_len + max_budget
         check_memory(found.shape, slots=slots, rows=rows, device=self.spec.device)
         self._shape = found.shape
+        identity = identify(model, found.shape.dtype)  # before the model may be taken apart
         self._backbone = _backbone(model, backbone, max_len, taps, keep_model)
+        self.identity = replace(identity, model=f"{identity.model}-{self._backbone.name}")
         self.cache = _slabs(found, slots, rows, self.spec.device)
         with torch.inference_mode():
             verify(self._backbone, self.cache, found, model.config)
@@ -122,6 +127,10 @@ class HFTarget(Target):
 
         Raises CapacityError if a prompt has more than `max_len` tokens or a slot does not exist.
         """
+        return self.resume(slots, prompts, [0] * len(prompts))
+
+    def resume(self, slots: Tensor, prompts: Sequence[Tensor], cached: Sequence[int]) -> Scores:
+        """See `Resumable`. Rows of sliding-window layers are never overwritten, so any prefix of them can be used."""
         self._check_slots(slots)
         for row, prompt in enumerate(prompts):
             if not 0 < prompt.shape[0] <= self.spec.max_len:
@@ -131,7 +140,7 @@ class HFTarget(Target):
                 )
         logits: list[Tensor | None] = [None] * len(prompts)
         hidden: list[Tensor | None] = [None] * len(prompts)
-        for rows, step in forwards(slots, prompts, chunk=self.prefill_chunk, vocab_size=self.spec.vocab_size):
+        for rows, step in forwards(slots, prompts, cached, chunk=self.prefill_chunk, vocab_size=self.spec.vocab_size):
             scores = self._forward(step)
             for i, row in enumerate(rows):  # a later chunk of the same prompt takes the place of an earlier one
                 logits[row] = scores.logits[i]
@@ -168,6 +177,14 @@ class HFTarget(Target):
     def close(self, slots: Tensor) -> None:
         """See `Target`. Rows of a closed slot are scratch, so there is nothing to write."""
         self._check_slots(slots)
+
+    def take_rows(self, slot: int, start: int, stop: int) -> Rows:
+        """See `Resumable`."""
+        return self.cache.take(slot, start, stop)
+
+    def put_rows(self, slot: int, start: int, rows: Rows) -> None:
+        """See `Resumable`."""
+        self.cache.put(slot, start, *rows)
 
     def _forward(self, step: Step) -> Scores:
         with torch.inference_mode():

@@ -10,6 +10,7 @@ from torch import Tensor
 from specdec import tree
 from specdec.attention import additive, attend, visible
 from specdec.kvcache import KVCache
+from specdec.state import Rows, StateIdentity
 from specdec.target import Target, TargetSpec
 from specdec.types import Draft, Scores, Verdict
 
@@ -34,6 +35,7 @@ class TinyTarget(Target):
         dtype: torch.dtype = torch.float64,
     ) -> None:
         hidden, self._heads, layers = 32, 4, 2
+        self.identity = StateIdentity(f"tiny-{vocab_size}-{max_len}-{max_budget}-{seed}-{sharpness}", str(dtype))
         self.spec = TargetSpec(
             vocab_size=vocab_size,
             hidden_size=hidden,
@@ -67,7 +69,11 @@ class TinyTarget(Target):
 
     def open(self, slots: Tensor, prompts: Sequence[Tensor]) -> Scores:
         """Prefill row by row."""
-        parts = [self._prefill(slots[b : b + 1], prompt) for b, prompt in enumerate(prompts)]
+        return self.resume(slots, prompts, [0] * len(prompts))
+
+    def resume(self, slots: Tensor, prompts: Sequence[Tensor], cached: Sequence[int]) -> Scores:
+        """Prefill row by row what is not in place."""
+        parts = [self._prefill(slots[b : b + 1], prompt, cached[b]) for b, prompt in enumerate(prompts)]
         hidden = None if parts[0].hidden is None else torch.cat([p.hidden for p in parts if p.hidden is not None])
         return Scores(torch.cat([p.logits for p in parts]), hidden)
 
@@ -85,9 +91,18 @@ class TinyTarget(Target):
         self.cache.k[:, slots] = 1e3
         self.cache.v[:, slots] = 1e3
 
-    def _prefill(self, slot: Tensor, prompt: Tensor) -> Scores:
+    def take_rows(self, slot: int, start: int, stop: int) -> Rows:
+        """Copies of the slot's rows."""
+        return self.cache.take(slot, start, stop)
+
+    def put_rows(self, slot: int, start: int, rows: Rows) -> None:
+        """Write rows into the slot."""
+        self.cache.put(slot, start, *rows)
+
+    def _prefill(self, slot: Tensor, prompt: Tensor, cached: int) -> Scores:
+        prompt = prompt[cached:]
         parents = (torch.arange(len(prompt)) - 1)[None]
-        start = torch.zeros(1, dtype=torch.int64)
+        start = torch.full((1,), cached)
         depth = torch.arange(len(prompt))[None]
         scores = self._forward(slot, start, prompt[None], tree.chain_ancestors(parents), depth)
         return Scores(scores.logits[:, -1:], None if scores.hidden is None else scores.hidden[:, -1:])
