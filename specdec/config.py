@@ -38,11 +38,14 @@ class EngineConfig:
     budget      nodes a draft may have at most, the anchor included; None asks the drafter, else 8
     policy      how the budget of a round is chosen: "fixed" takes `budget`; "cost" weighs a measured step time
                 against the acceptance seen so far and may stop drafting
+    state_bytes  bytes of keys and values kept of prompts of named owners and sessions, so that a later prompt with
+                the same first tokens is not prefilled anew; 0 keeps nothing
     check       contracts of all parts are checked at every call; None asks SPECDEC_CHECK
     """
 
     budget: int | None = None
     policy: str = "fixed"
+    state_bytes: int = 0
     check: bool | None = None
     drafter_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     verifier_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -52,6 +55,8 @@ class EngineConfig:
             raise OptionError(
                 f"budget counts nodes with the anchor and is at least 1 (1 drafts nothing); found {self.budget!r}."
             )
+        if type(self.state_bytes) is not int or self.state_bytes < 0:
+            raise OptionError(f"state_bytes is a whole number of at least 0; found {self.state_bytes!r}.")
         if self.policy not in ("fixed", "cost"):
             raise OptionError(f"policy is 'fixed' or 'cost'; found {self.policy!r}.")
 

@@ -27,8 +27,11 @@ def make_rows(parts: Parts, request: Request, first_order: int) -> list[Row]:
     Completion i has seed + i (mod 2**63), so the first one is what n == 1 gives.
     """
     params = request.params
-    ids = _token_ids(parts, request.prompt)
+    _check_state(request)
+    ids = token_ids(parts, request.prompt)
     parts.check_request(params, len(ids))
+    if odd := [mark for mark in request.marks if not 0 < mark <= len(ids)]:
+        raise OptionError(f"marks holds {odd[0]}; the prompt has {len(ids)} tokens. Give counts from 1 to that.")
     seed = secrets.randbits(62) if params.seed is None else params.seed
     prompt = torch.tensor(ids, dtype=torch.int64, device=parts.target.spec.device)
     base = request.id or f"request-{first_order}"
@@ -50,7 +53,7 @@ def first_tokens(parts: Parts, rows: Sequence[Row]) -> list[int]:
     device = parts.target.spec.device
     slots = torch.tensor([row.slot for row in rows], dtype=torch.int64, device=device)
     prompts = [row.request.ids for row in rows]
-    scores = parts.target.open(slots, prompts)
+    scores = parts.target.open(slots, prompts) if parts.keeper is None else parts.keeper.open(parts.target, rows)
     parts.drafter.open(slots, [row.request for row in rows], scores)
     logits = scores.logits.clone()
     draft = Draft.empty(torch.stack([prompt[-1] for prompt in prompts]))
@@ -92,7 +95,20 @@ def _row(parts: Parts, request: Request, ids: list[int], seed: int, *, index: in
     return Row(request, ids, seed, stopper, shaper, index=index, order=order, logprobs=logprobs)
 
 
-def _token_ids(parts: Parts, prompt: str | Sequence[int] | Tensor) -> list[int]:
+def _check_state(request: Request) -> None:
+    """Raises OptionError for names and marks that cannot be what they should be."""
+    for name in ("session", "owner"):
+        if not isinstance(getattr(request, name), str | None):
+            raise OptionError(f"{name} is a string or None; found {getattr(request, name)!r}.")
+    if not isinstance(request.call, str):
+        raise OptionError(f"call is a string; found {request.call!r}.")
+    for mark in request.marks:
+        if type(mark) is not int:
+            raise OptionError(f"marks holds {mark!r}; it holds whole numbers of prompt tokens.")
+
+
+def token_ids(parts: Parts, prompt: str | Sequence[int] | Tensor) -> list[int]:
+    """The prompt's ids on the host; raises OptionError for what is none."""
     vocab = parts.target.spec.vocab_size
     if isinstance(prompt, str):
         if parts.codec is None:

@@ -59,7 +59,14 @@ class Batch:
         self._ctx = ctx
 
     def leave(self, rows: Sequence[Row]) -> None:
-        """Close the rows' slots and drop them from the batch."""
+        """Offer the rows' state to whoever keeps it, close their slots, and drop them from the batch."""
+        try:
+            if self._parts.keeper is not None:
+                self._parts.keeper.close(rows)
+        finally:
+            self._free(rows)
+
+    def _free(self, rows: Sequence[Row]) -> None:
         device = self._parts.target.spec.device
         slots = torch.tensor([row.slot for row in rows], dtype=torch.int64, device=device)
         gone = set(map(id, rows))

@@ -13,15 +13,18 @@ from specdec import registry
 from specdec.check import checked_drafter, checked_target, checked_verifier
 from specdec.config import EngineConfig, check_mode
 from specdec.drafter import Drafter
-from specdec.engine.budget import BudgetPolicy, FixedBudget
-from specdec.engine.cost import CostBudget
+from specdec.engine.admission import token_ids
+from specdec.engine.gap import GapReport, GapWork
+from specdec.engine.keeper import StateKeeper
 from specdec.engine.parts import Parts
+from specdec.engine.policies import policy_for
 from specdec.engine.session import DecodeSession
 from specdec.engine.slots import SlotPool
 from specdec.errors import OptionError
 from specdec.lanes import Serial
 from specdec.params import SamplingParams
 from specdec.shaping.grammar import GrammarSource
+from specdec.state import StateStore
 from specdec.target import Target
 from specdec.text import TextCodec, codec_of
 from specdec.types import Chunk, Completion, Request
@@ -55,6 +58,7 @@ class Engine:
         source = tokenizer if tokenizer is not None else getattr(target, "tokenizer", None)
         self.codec: TextCodec | None = None if source is None else codec_of(source)
         self._parts = self._assemble(target, drafter, verifier)
+        self._gap = None if self.state is None else GapWork(self.state, self._parts.slots, self._parts.gate)
         self._sessions: WeakSet[DecodeSession] = WeakSet()
 
     @classmethod
@@ -112,6 +116,11 @@ class Engine:
         return self._parts.verifier.lossless
 
     @property
+    def state(self) -> StateKeeper | None:
+        """What is kept of earlier prompts: its size, `save`, `load` and `forget`; None with `state_bytes` 0."""
+        return self._parts.keeper
+
+    @property
     def free_slots(self) -> int:
         """Slots no request holds."""
         return self._parts.slots.free
@@ -151,6 +160,27 @@ class Engine:
         for session in list(self._sessions):
             session.abort(request_id)
 
+    def idle(
+        self,
+        budget_s: float,
+        known_prefix: Prompt,
+        *,
+        session: str | None = None,
+        owner: str | None = None,
+    ) -> GapReport:
+        """Prefill, for `budget_s` seconds at most, what the next prompt of that session or owner surely begins with.
+
+        Meant for the time an agent waits for its screen. It ends when a request comes, after the slice under way;
+        while requests are there it does nothing. What was prefilled is used if the prompt's first tokens are equal.
+        Writes a free slot and the store. Raises OptionError without `state_bytes`.
+        """
+        if self._gap is None:
+            raise OptionError(
+                "idle was called; this engine keeps no state, so nothing would be left. Set state_bytes, as in "
+                "Engine.load(model, state_bytes=1 << 30)."
+            )
+        return self._gap.run(budget_s, token_ids(self._parts, known_prefix), owner=owner, session=session)
+
     def _assemble(self, target: Target, drafter: str | Drafter, verifier: str | Verifier) -> Parts:
         config = self.config
         names = (_name_of(drafter), _name_of(verifier))
@@ -166,9 +196,11 @@ class Engine:
             made_drafter.spec.max_budget or target.spec.max_budget,
             target.spec.max_budget,
         )
+        keeper = StateKeeper(target, StateStore(config.state_bytes)) if config.state_bytes else None
         if config.check if config.check is not None else check_mode():
             target, made_verifier = checked_target(target), checked_verifier(made_verifier)
             made_drafter = checked_drafter(made_drafter, target.spec.vocab_size)
+        policy, judge = policy_for(config.policy, target, made_drafter, made_verifier, budget)
         parts = Parts(
             target=target,
             drafter=made_drafter,
@@ -176,10 +208,12 @@ class Engine:
             codec=self.codec,
             grammars=GrammarSource(self.codec, target.spec.vocab_size, target.spec.eos_ids),
             slots=SlotPool(target.spec.slots),
-            policy=_policy(config, target, budget),
+            policy=policy,
+            judge=judge,
             budget=budget,
             lanes=Serial(),
             names=names,
+            keeper=keeper,
         )
         parts.check_pair()
         return parts
@@ -199,12 +233,6 @@ def _chunks(session: DecodeSession) -> Iterator[Chunk]:
                 return
     finally:
         session.close()
-
-
-def _policy(config: EngineConfig, target: Target, budget: int) -> BudgetPolicy:
-    if config.policy == "fixed" or budget == 1:
-        return FixedBudget()
-    return CostBudget.measured(target, budget)
 
 
 def _name_of(part: str | Drafter | Verifier) -> str:

@@ -29,7 +29,7 @@ class Harvest:
 
     def result(self, ids: Sequence[str]) -> RoundResult:
         """What the budget policy learns from."""
-        return RoundResult(ids, self.budget, self.nodes, self.drafted, self.accepted, self.draft_ms, self.verify_ms)
+        return RoundResult(ids, self.budget, self.nodes, self.draft_ms, self.verify_ms)
 
 
 def read(done: Round, budget: int, lanes: Serial) -> Harvest:

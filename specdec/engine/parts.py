@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from specdec.drafter import Drafter
 from specdec.engine.budget import BudgetPolicy
+from specdec.engine.gate import Gate
+from specdec.engine.judge import Judge
+from specdec.engine.keeper import StateKeeper
 from specdec.engine.slots import SlotPool
 from specdec.errors import CapacityError, CompositionError, OptionError
 from specdec.lanes import Serial
@@ -18,7 +22,11 @@ from specdec.verifier import Verifier
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """Target, drafter and rule, and what surrounds them. budget: nodes a draft may have, the anchor included."""
+    """Target, drafter and rule, and what surrounds them. budget: nodes a draft may have, the anchor included.
+
+    judge: makes what stands between drafter and policy in a session. gate: keeps gap work and requests apart. keeper:
+    what keeps state of prompts, or None.
+    """
 
     target: Target
     drafter: Drafter
@@ -27,9 +35,12 @@ class Parts:
     grammars: GrammarSource
     slots: SlotPool
     policy: BudgetPolicy
+    judge: Callable[[], Judge]
     budget: int
     lanes: Serial
     names: tuple[str, str]
+    gate: Gate = field(default_factory=Gate)
+    keeper: StateKeeper | None = None
 
     def check_pair(self) -> None:
         """Raises CompositionError if rule and drafter cannot work together."""

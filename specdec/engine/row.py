@@ -14,13 +14,13 @@ from specdec.shaping import RowShaper
 from specdec.types import Completion, Request, RequestStats, TokenLogprob
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Row:
     """One request: what was asked, what came out, and where its state lies.
 
     ids: the prompt on the host. slot: -1 until it is admitted. index: which of the request's n completions. order: when
     it was asked for. walked: tokens of this round that were pushed while a user's processors were run. told: its end is
-    in the news.
+    in the news. reused, ahead: prompt tokens whose rows were there, from earlier requests and from gap work.
     """
 
     request: Request
@@ -38,6 +38,9 @@ class Row:
     emitted: int = 0
     drafted: int = 0
     accepted: int = 0
+    reused: int = 0
+    ahead: int = 0
+    state_ms: float = 0.0
     prefill_ms: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
@@ -105,6 +108,9 @@ class Row:
             drafted=self.drafted,
             accepted=self.accepted,
             prompt_tokens=len(self.ids),
+            reused_tokens=self.reused,
+            gap_tokens=self.ahead,
+            state_ms=self.state_ms,
             queue_ms=((self.admitted_at or now) - self.queued_at) * 1e3,
             prefill_ms=self.prefill_ms,
             draft_ms=self.draft_ms,

@@ -51,17 +51,26 @@ class DecodeSession:
         self._parts = parts
         self._waiting: deque[Row] = deque()
         self._batch = Batch(parts)
+        self._judge = parts.judge()
         self._finished: list[Row] = []
         self._news: list[Emitted] = []
         self._aborts: deque[str] = deque()
         self._raw: Scores | None = None
         self.closed = False
         self.stats = SessionStats(parts.target.spec.max_budget, parts.target.spec.device)
-        for request in requests:
-            self.add(request)
+        try:
+            for request in requests:
+                self.add(request)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, request: Request) -> list[str]:
         """Queue a request; returns the ids of its completions (`params.n` of them). It joins at the next round."""
+        with self._parts.gate.arriving():
+            return self._add(request)
+
+    def _add(self, request: Request) -> list[str]:
         if self.closed:
             raise ContractError("a request was added to a closed session. Begin a new one with Engine.session.")
         rows = make_rows(self._parts, request, next(_orders))
@@ -73,6 +82,7 @@ class DecodeSession:
         for _ in rows[1:]:
             next(_orders)
         self._waiting.extend(rows)
+        self._parts.gate.join(rows)
         return [row.id for row in rows]
 
     def abort(self, request_id: str) -> None:
@@ -96,12 +106,11 @@ class DecodeSession:
     # The verbs, one by one. `run_round` has the same order.
 
     def propose(self, budget: int | None = None) -> Draft:
-        """A draft for every row of at most `budget` nodes; the policy chooses if None."""
-        self._admit()
-        self._parts.lanes.reset()
-        self._batch.choose(budget)
+        """A draft for every row of at most `budget` nodes; the policy chooses how many, and how many stay, if None."""
+        self._begin(budget)
+        drafter = self._judge.drafter if budget is None else self._parts.drafter
         with self._parts.lanes.draft("draft"):
-            return propose(self._parts.drafter, self._batch.ctx, self._parts.target.spec.vocab_size)
+            return propose(drafter, self._batch.ctx, self._parts.target.spec.vocab_size)
 
     def score(self, draft: Draft) -> Scores:
         """The target's scores with each request's penalties, biases, masks and grammar applied."""
@@ -133,15 +142,12 @@ class DecodeSession:
 
     def step(self) -> list[Emitted]:
         """One round of every row: what came out, first tokens of newly admitted requests included."""
-        self._admit()
+        self._begin(None)
         if not self._batch.rows:
             return self._take_news()
-        parts = self._parts
-        parts.lanes.reset()
-        self._batch.choose(None)
-        ctx = self._batch.ctx
+        parts, drafter, ctx = self._parts, self._judge.drafter, self._batch.ctx
         return self._collect(
-            run_round(parts.target, parts.drafter, parts.verifier, ctx, shape=self._shape, lanes=parts.lanes)
+            run_round(parts.target, drafter, parts.verifier, ctx, shape=self._shape, lanes=parts.lanes)
         )
 
     def run(self) -> list[Completion]:
@@ -164,6 +170,13 @@ class DecodeSession:
             row.stopper.finish("abort")
         self.closed = True
         self._sweep()
+
+    def _begin(self, budget: int | None) -> None:
+        """Admit what waits and fix the round's budget."""
+        self._admit()
+        self._parts.lanes.reset()
+        self._batch.choose(budget)
+        self._judge.begin([row.id for row in self._batch.rows])
 
     def _shape(self, ctx: Context, draft: Draft, scores: Scores) -> Scores:
         return self._walked(ctx, draft, self._constrained(draft, scores))
@@ -188,7 +201,9 @@ class DecodeSession:
         """Read the verdict, cut each row where it ends, and let finished rows go."""
         self.stats.add(done.verdict)
         harvest = read(done, self._batch.budget, self._parts.lanes)
-        self._parts.policy.observe(harvest.result([row.id for row in self._batch.rows]))
+        ids = [row.id for row in self._batch.rows]
+        self._judge.settle(ids, harvest)
+        self._parts.policy.observe(harvest.result(ids))
         self._mark_aborted()
         for b, row in enumerate(self._batch.rows):
             kept = row.keep(harvest.tokens[b])
@@ -228,7 +243,7 @@ class DecodeSession:
             raise
         elapsed = (perf_counter() - start) * 1e3
         for row, token in zip(rows, tokens, strict=True):
-            row.prefill_ms = elapsed
+            row.prefill_ms = elapsed - row.state_ms
             self._tell(row, row.keep([token]))
         self._batch.join(rows)
 
@@ -261,7 +276,9 @@ class DecodeSession:
     def _let_go(self, rows: Iterable[Row]) -> None:
         for row in rows:
             self._tell(row, [])
+            self._judge.forget(row.id)
             self._parts.policy.forget(row.id)
+            self._parts.gate.leave(row)
             self._finished.append(row)
 
     def _tell(self, row: Row, tokens: list[int]) -> None:

@@ -34,10 +34,10 @@ def live(
     chosen = []
     for i in range(rounds):
         budget = policy.choose(ids, most)
-        drafted = [budget - 1] * len(ids)
-        accepted = [min(budget - 1, kept(i, name)) for name in ids]
+        for name in ids if budget > 1 else ():
+            policy.learn(name, budget - 1, budget - 1, min(budget - 1, kept(i, name)))
         ms = world.verify(len(ids), budget)
-        policy.observe(RoundResult(ids, budget, budget, drafted, accepted, draft_ms * (budget - 1), ms))
+        policy.observe(RoundResult(ids, budget, budget, draft_ms * (budget - 1), ms))
         chosen.append(budget)
     return chosen
 
@@ -111,7 +111,9 @@ def test_a_drafter_that_is_silent_and_slow_is_not_asked_again_and_again() -> Non
     for _ in range(400):
         budget = policy.choose(["a"], 8)
         asked += budget > 1
-        policy.observe(RoundResult(["a"], budget, 1, [0], [0], 1.0 if budget > 1 else 0.0, 10.0))
+        if budget > 1:
+            policy.learn("a", budget - 1, 0, 0)
+        policy.observe(RoundResult(["a"], budget, 1, 1.0 if budget > 1 else 0.0, 10.0))
     assert asked * 1.0 < 0.02 * 400 * 10.0
 
 
@@ -128,7 +130,8 @@ def test_each_request_is_judged_by_its_own_acceptance() -> None:
 def test_what_one_request_taught_is_forgotten_with_it() -> None:
     policy = CostBudget(StepTimes(KNEE))
     for _ in range(80):
-        policy.observe(RoundResult(["bad"], 8, 8, [7], [0], 0.1, 11.4))
+        policy.learn("bad", 7, 7, 0)
+        policy.observe(RoundResult(["bad"], 8, 8, 0.1, 11.4))
     live(policy, KNEE, lambda i, name: 99, ids=["good"], rounds=200)
     before = policy.choose(["bad"], 8)
     policy.forget("bad")
