@@ -19,6 +19,12 @@ def env(name: str) -> str | None:
     return os.environ.get(ENV_PREFIX + name) or None
 
 
+def environment() -> dict[str, str]:
+    """Every SPECDEC_ variable that is set and not empty, by its name without the prefix."""
+    found = {name: value for name, value in os.environ.items() if name.startswith(ENV_PREFIX)}
+    return {name.removeprefix(ENV_PREFIX): value for name, value in found.items() if value}
+
+
 def check_mode() -> bool:
     """Whether SPECDEC_CHECK asks for contracts to be checked at every call."""
     return env("CHECK") not in (None, "0")
