@@ -32,8 +32,8 @@ class Filters:
         scale = torch.where(temperature > 0, temperature, 1.0)[:, None, None]
         probs, ids = (logits / scale).softmax(-1).sort(dim=-1, descending=True, stable=True)
         rank = torch.arange(probs.shape[-1], device=probs.device)
-        cut = rank >= self.top_k[:, None, None]
-        cut |= probs.cumsum(-1) - probs > self.top_p[:, None, None]
+        cut = probs.cumsum(-1) - probs > self.top_p[:, None, None]
+        cut |= rank >= self.top_k[:, None, None]
         cut |= probs < probs[..., :1] * self.min_p[:, None, None]
         cut &= (temperature > 0)[:, None, None]
         cut[..., 0] = False
