@@ -1,4 +1,4 @@
-"""Above temperature 0: a seed decides the tokens whatever drafts, and without one their distribution is the server's."""
+"""Above temperature 0: a seed decides the tokens whatever drafts; without one, they are distributed as the server's."""
 
 from __future__ import annotations
 
