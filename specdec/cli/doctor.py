@@ -64,6 +64,7 @@ def examine() -> Iterator[Finding]:
     yield from _parts()
     yield _model()
     yield from _extras()
+    yield from _hosts()
 
 
 def _torch() -> Iterator[Finding]:
@@ -125,8 +126,20 @@ def _extras() -> Iterator[Finding]:
     for name, extra, loses in (
         ("xgrammar", "grammar", "--regex and --json-schema will be refused"),
         ("matplotlib", "bench", "bench --plot will be refused"),
-        ("sglang", "sglang", "the SGLang plug-in has no host here"),
     ):
         version = installed(name)
         advice = "" if version else f"{loses}; pip install 'specdec-kit[{extra}]'"
         yield Finding(name, "ok" if version else "note", version or "not installed", advice)
+
+
+def _hosts() -> Iterator[Finding]:
+    """What plug-ins of host engines say of themselves, through the entry point group specdec.doctor."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="specdec.doctor"):
+        try:
+            yield from (Finding(*line) for line in point.load()())
+        except Exception as error:  # a plug-in's own failure is a finding, not ours to raise
+            yield Finding(
+                point.name, "note", f"{type(error).__name__}: {error}", f"reinstall the plug-in {point.value}"
+            )
