@@ -30,6 +30,10 @@ _STEPS = (
 )
 
 
+class NotOfferedError(RuntimeError):
+    """The package index of this machine does not have what the host needs."""
+
+
 def environment() -> Path:
     """The Python of a virtual environment with SGLang for CPU, made once; SPECDEC_SGLANG_PYTHON names another."""
     if given := os.environ.get("SPECDEC_SGLANG_PYTHON"):
@@ -49,6 +53,8 @@ def environment() -> Path:
 def _pip(python: Path, *arguments: str) -> None:
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "No matching distribution found" in done.stderr:
+        raise NotOfferedError(f"the package index offers none of: {' '.join(arguments)}")
     if done.returncode:
         raise RuntimeError(f"pip install {' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
