@@ -44,5 +44,5 @@ def _start(host: sh.Host, model: Path, logs: Path, *flags: str, **settings: str)
 @pytest.fixture(scope="module")
 def plain(start: Callable[..., AbstractContextManager[sh.Server]]) -> Iterator[sh.Server]:
     """The server without the flag. Under its overlap schedule, its penalties would trail by one token."""
-    with start("--disable-overlap-schedule") as server:
+    with start("--disable-overlap-schedule", "--enable-return-hidden-states") as server:
         yield server

@@ -48,7 +48,13 @@ def drafter(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def flagged(start: Start, models: Path, drafter: str) -> Iterator[sh.Server]:
     """The server with the flag; the draft model is the target itself, so that its drafts are accepted."""
-    flags = ["--speculative-algorithm", "SPECDEC", "--speculative-num-draft-tokens", "7"]
+    flags = [
+        "--speculative-algorithm",
+        "SPECDEC",
+        "--speculative-num-draft-tokens",
+        "7",
+        "--enable-return-hidden-states",
+    ]
     if "draft_model" in drafter:
         flags += ["--speculative-draft-model-path", str(models / "target")]
     with start(*flags, drafter=drafter, check="1" if drafter == "ngram" else "0") as server:
@@ -111,6 +117,18 @@ def test_logprobs(plain: sh.Server, flagged: sh.Server, options: dict[str, float
         others = [[(x[1], x[0]) for x in at] for at in theirs["meta_info"]["output_top_logprobs"]]
         assert [[t for t, _ in at] for at in tops] == [[t for t, _ in at] for at in others]
         assert [v for at in tops for _, v in at] == pytest.approx([v for at in others for _, v in at], abs=1e-4)
+
+
+def test_hidden_states(plain: sh.Server, flagged: sh.Server) -> None:
+    """A request may ask for the states behind its tokens: one for each that was emitted, in order."""
+    body = {"return_hidden_states": True}
+    for ours, theirs in zip(flagged.all(TEXTS[:6], body=body), plain.all(TEXTS[:6], body=body), strict=True):
+        mine, other = ours["meta_info"]["hidden_states"], theirs["meta_info"]["hidden_states"]
+        assert len(mine) == len(other) == 32
+        # The first entry is the prompt's, one row a token.
+        assert mine[0][-1] == pytest.approx(other[0][-1], abs=1e-3)
+        for a, b in zip(mine[1:], other[1:], strict=True):
+            assert a == pytest.approx(b, abs=1e-3)
 
 
 def test_streams(flagged: sh.Server) -> None:

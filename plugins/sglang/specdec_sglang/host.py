@@ -35,7 +35,7 @@ class Expected:
 _BATCH = (
     "reqs", "req_pool_indices", "req_pool_indices_cpu", "seq_lens", "seq_lens_cpu", "sampling_info", "has_grammar",
     "return_logprob", "forward_mode", "input_ids", "out_cache_loc", "spec_info", "prefix_lens",
-    "extend_lens", "is_prefill_only",
+    "extend_lens", "is_prefill_only", "return_hidden_states",
 )  # fmt: skip
 _REQ = ("rid", "origin_input_ids", "output_ids", "sampling_params", "session_id", "tokenizer", "eos_token_ids")
 _PARAMS = (

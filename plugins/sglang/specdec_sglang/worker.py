@@ -142,6 +142,9 @@ class SpecdecWorker(sgl.BaseSpecWorker):  # type: ignore[misc]  # SGLang is not 
                 layout.following(draft, verdict),
                 accept_index=layout.accept_index(verdict, draft.nodes, self._budget),
             )
+        if batch.return_hidden_states and output.hidden_states is not None:
+            kept = layout.accept_index(verdict, output.hidden_states.shape[0] // len(batch.reqs), self._budget)
+            output.hidden_states = output.hidden_states[kept.flatten().clamp(min=0).to(torch.int64)]
         emitted = verdict.emitted(draft).clamp(min=0).to(torch.int32)
         emitted = torch.nn.functional.pad(emitted, (0, self._budget - emitted.shape[1]))
         accept_lens = (verdict.accepted + 1).to(torch.int32)
