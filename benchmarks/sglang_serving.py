@@ -39,6 +39,13 @@ SERVERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "SPECDEC ngram": (("--speculative-algorithm", "SPECDEC", *_SPEC), {"drafter": "ngram"}),
 }
 
+#: What the servers run on, which is not what this script runs on.
+_VERSIONS = """
+import json
+from importlib.metadata import version
+print(json.dumps({name: version(name) for name in ("sglang", "torch", "transformers", "tokenizers", "xgrammar")}))
+"""
+
 
 def main() -> None:
     options = parsed()
@@ -47,6 +54,7 @@ def main() -> None:
         home = Path(folder)
         python = sh.environment()
         host = sh.Host(python, sh.install(python, home / "library"))
+        server_versions = versions() | json.loads(host.run("-c", _VERSIONS))
         model = resolve(options.model)
         texts = chat_texts(model, chosen)
         data = home / "prompts.jsonl"
@@ -61,7 +69,7 @@ def main() -> None:
     result = {
         "command": command(),
         "machine": machine(),
-        "versions": versions() | {"sglang": "0.5.23"},
+        "versions": server_versions,
         "model": options.model,
         "dtype": "float32",
         "prompts": len(texts),
