@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,13 +25,6 @@ def flagged(start: Callable[..., AbstractContextManager[sh.Server]], models) -> 
         yield server
 
 
-def held(server: sh.Server) -> float:
-    """Tokens of the cache that running requests hold, once the server is quiet."""
-    time.sleep(1.0)
-    load = json.loads(server.get("/get_server_info"))["internal_states"][0]
-    return float(load.get("num_running_reqs", 0))
-
-
 def test_neighbours_and_slots(plain: sh.Server, flagged: sh.Server) -> None:
     """A third of 300 requests is aborted; the others say what they say alone, and every slot comes back."""
     expected = {text: plain.generate(text, ignore_eos=True)["output_ids"] for text in TEXTS}
@@ -54,9 +45,7 @@ def test_neighbours_and_slots(plain: sh.Server, flagged: sh.Server) -> None:
         assert all(pool.map(one, range(REQUESTS)))
     time.sleep(2.0)
     flagged.flush()
-    metrics = flagged.get("/metrics")
-    used = [float(x.split()[-1]) for x in metrics.splitlines() if re.match(r"sglang:num_used_tokens\{", x)]
-    assert used
+    # An idle server counts its slots, and ends where one is missing.
     assert "memory leak" not in flagged.log.read_text().lower()
     answer = flagged.generate(TEXTS[0], ignore_eos=True)
     assert answer["output_ids"] == expected[TEXTS[0]]
